@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+// In-flight pushes of one worker: send, window and backlog per gateway, acknowledgement, receipts,
+// resend and give-up. One object per worker, WORKER_ONLY; no allocation after creation, no clock, no call
+// that blocks. Every route handed in ends exactly once, with one counter, reported through on_end.
+//
+// Promise kept here: a push whose records ask for an acknowledgement is resent with back-off until
+// PUSH_ACK, the attempt cap or the deadline. Routes the gateway calls retryable, and for ack=client
+// routes without a receipt in time, come back through delivery_next_retry for a narrowed push while their
+// session lives. A resend takes a new sequence (and tag), so it is no replay; the push id stays.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base_counters.h"
+#include "base_role.h"
+#include "dgram.h"
+#include "presence_read.h"
+#include "wire.h"
+#include "wire_lane.h"
+
+struct delivery;
+
+struct delivery_limits {
+	uint32_t inflight;         // pushes in flight, 16..2^20
+	uint32_t inflight_large;   // of them segmented or of more than 192 routes, 4..4096
+	uint32_t gateways;         // incarnation indices, as presence
+	uint32_t window;           // unanswered pushes per gateway
+	uint32_t backlog;          // pushes waiting for the window per gateway: hard limit
+	uint32_t attempts;         // sends of one route at most, the first included
+	uint32_t resend_percent;   // resends per 100 data pushes, with a floor of 64 a second
+	uint64_t push_timeout_ns;  // first resend of an unanswered push
+	uint64_t retry_max_ns;     // upper end of the back-off
+	uint64_t receipt_timeout_ns;
+	uint32_t seed;             // of the jitter
+};
+
+struct delivery_io {
+	const struct dgram_ops *dgram;
+	void *queue;
+	struct wire_lane *lane;
+	const struct presence_view *presence;
+	struct counters *counters;
+	// `count` routes of message `message` ended with `how` (CTR_ROUTE_*; ACCEPTED and ACKED are the good
+	// ones). delivery has counted them already.
+	void (*on_end)(void *ctx, uint32_t message, enum counter how, uint32_t count);
+	void *ctx;
+};
+
+// Owns: all memory, reserved now. Returns: NULL when there is none or a limit is out of range.
+struct delivery *delivery_create(const struct delivery_limits *limits, const struct delivery_io *io);
+void delivery_destroy(struct delivery *d);  // frees what it holds without counting
+
+// Routes of one message in a push: positions first .. first + count - 1.
+struct delivery_span {
+	uint32_t message;   // the caller's name of the message
+	uint16_t first;
+	uint16_t count;
+	uint8_t ack;        // enum wire_ack_class
+	uint8_t attempt;    // 1 for a first push, more for retried routes
+	uint64_t deadline_ns;
+};
+
+#define DELIVERY_SPANS_MAX 64u  // records of one push
+
+// A finished push. `frame[i]` are datagrams with room for header and tag around their body: body bytes of
+// frame[i] are frame[i]->len - WIRE_HEADER_BYTES and stand at data + WIRE_HEADER_BYTES; headers are not
+// written yet. One datagram of type WIRE_PUSH, or several of type WIRE_SEGMENT.
+// push_id/push_gen stand at body offset 0 of the PUSH body; delivery chooses them and patches
+// them (offset WIRE_SEGMENT_BYTES further in the first segment).
+struct delivery_push {
+	uint16_t gateway;   // incarnation index
+	uint16_t routes;
+	uint16_t frames;
+	uint16_t spans;
+	struct dgram **frame;
+	const struct delivery_span *span;
+};
+
+// Sends a push, or queues it behind the gateway's window. Owns: the datagrams are delivery's from here.
+// What cannot be taken ends at once (ROUTE_OVERFLOW, ROUTE_GATEWAY_GONE). Without need of an
+// acknowledgement (all spans ack none) the routes end as ROUTE_SENT when sent.
+void delivery_send(struct delivery *d, const struct delivery_push *push, uint64_t now_ns) WORKER_ONLY;
+
+// Answers from the gateway whose incarnation index is `gateway` (already matched by sender and boot).
+// Unknown, repeated, future and malformed ones are counted, nothing more.
+void delivery_on_ack(struct delivery *d, uint32_t gateway, const struct wire_push_ack *ack,
+	uint64_t now_ns) WORKER_ONLY;
+void delivery_on_receipt(struct delivery *d, uint32_t gateway, const struct wire_receipt *receipt,
+	uint64_t now_ns) WORKER_ONLY;
+
+// Drives timers: resends within the budget, give-ups, pushes to dead incarnations, backlogs of windows
+// that opened. Bounded by `max` actions. Returns: actions taken.
+uint32_t delivery_tick(struct delivery *d, uint64_t now_ns, uint32_t max) WORKER_ONLY;
+
+// One route due for a narrowed push.
+struct delivery_retry {
+	uint32_t message;
+	uint64_t route;          // route word of the same session, known to be live
+	uint8_t ack;
+	uint8_t attempt;         // of the push to come
+	uint64_t deadline_ns;
+	struct wire_record record;  // names and payload; routes 0. Points into a held datagram
+};
+// Takes the next one. `record` is valid until the next call of any delivery function. The caller must
+// push the route (delivery_send) or end it with delivery_end. Returns: false when none is due.
+bool delivery_next_retry(struct delivery *d, uint64_t now_ns, struct delivery_retry *retry)
+	WORKER_ONLY;
+// Ends `count` routes that could not be pushed.
+void delivery_end(struct delivery *d, uint32_t message, enum counter how, uint32_t count)
+	WORKER_ONLY;
+
+// Everything to this incarnation ends as ROUTE_GATEWAY_GONE, in bounded steps of delivery_tick.
+void delivery_gateway_down(struct delivery *d, uint32_t gateway) WORKER_ONLY;
+
+// Earliest time anything is due, UINT64_MAX when nothing is.
+uint64_t delivery_next_ns(const struct delivery *d) WORKER_ONLY;
+
+struct delivery_stats {
+	uint32_t inflight, inflight_max, backlog, retries_due;
+};
+void delivery_stats(const struct delivery *d, struct delivery_stats *stats);

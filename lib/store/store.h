@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+// The authoritative store: commands and their application, pure and deterministic over a backend of
+// ordered keys. Holds channels, members, lists, the journal of deltas and de-duplication keys.
+// Context: META_ONLY for apply; readers (lib/store/store_read.h) run in any process.
+//
+// Rules: one command = one logical mutation = at most one SMV step of its channel (none when nothing
+// changes, and the result says so). Every applied command that changes something gets the next commit
+// number. SMV never goes back, also over removal and re-creation of a channel (a tombstone keeps it).
+// Large operations come as STAGE chunks (invisible) and one CLOSE (visible at once).
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base_id.h"
+#include "base_role.h"
+
+enum store_op {
+	STORE_CHANNEL_CREATE = 1,  // create or, when it exists, update the info flags
+	STORE_CHANNEL_UPDATE = 2,  // flags of an existing channel
+	STORE_CHANNEL_REMOVE = 3,  // tombstone; keeps SMV
+	STORE_ADD = 4,             // add UIDs to a list of the channel; creates the channel when absent
+	STORE_REMOVE = 5,          // remove UIDs
+	STORE_RESET = 6,           // the list becomes exactly these UIDs (also "reset + add", "remove all")
+	STORE_STAGE = 7,           // a chunk of a large ADD/REMOVE/RESET, invisible
+	STORE_CLOSE = 8,           // makes a stage visible
+	STORE_ABORT = 9,           // drops a stage
+};
+
+enum store_list { STORE_MEMBERS = 0, STORE_DENY = 1, STORE_ALLOW = 2, STORE_TEMP = 3 };
+
+// Channel info flags, as in the legacy API.
+enum store_channel_flag {
+	STORE_FLAG_LARGE = 1 << 0,
+	STORE_FLAG_BAN = 1 << 1,
+	STORE_FLAG_DISBAND = 1 << 2,
+	STORE_FLAG_SEND_BAN = 1 << 3,
+	STORE_FLAG_ALLOW_STRANGER = 1 << 4,
+};
+
+enum store_result_code {
+	STORE_R_OK = 0,         // applied; `changed` says how many rows
+	STORE_R_NO_CHANGE = 1,  // valid, nothing changed, no SMV step
+	STORE_R_NOT_FOUND = 2,  // no such channel or stage
+	STORE_R_INVALID = 3,    // a field is out of range
+	STORE_R_BUSY = 4,       // a stage is open on the channel, or too many stages
+	STORE_R_EXPIRED = 5,    // de-duplication key older than the window: outcome no longer known
+	STORE_R_LIMIT = 6,      // over MUTATION_UIDS_MAX
+};
+const char *store_result_name(enum store_result_code code);
+
+#define STORE_DEDUP_BYTES 16u
+#define STORE_UIDS_INLINE_MAX 8192u  // UIDs of one unstaged command; bytes bounded by ENTRY_BYTES_MAX too
+
+// UIDs are packed: u8 length (1..255), bytes, repeated `uid_count` times.
+struct store_command {
+	uint8_t op;
+	uint8_t list;
+	uint8_t staged_op;  // STAGE, CLOSE: ADD, REMOVE or RESET
+	uint8_t flags;      // CHANNEL_CREATE, CHANNEL_UPDATE
+	uint8_t dedup[STORE_DEDUP_BYTES];  // all zero: none; else applied at most once
+	uint64_t stage_id;
+	struct channel_key channel;
+	uint32_t uid_count;
+	const uint8_t *uids;
+	uint32_t uids_bytes;
+};
+
+struct store_result {
+	uint8_t code;       // enum store_result_code
+	uint8_t repeated;   // 1: answered from the de-duplication table
+	uint64_t commit;    // commit number the caller may wait for (the current one when nothing changed)
+	uint64_t smv;       // of the channel, after
+	uint32_t changed;   // rows added or removed
+};
+
+// Encodes a command / a batch entry. Returns: bytes written, or -ENOSPC, -EINVAL.
+int store_command_encode(const struct store_command *cmd, uint8_t *out, uint32_t cap);
+// Decodes one command at p; points into p. Returns: bytes used, or -EINVAL with a static text in `why`.
+int store_command_decode(const uint8_t *p, uint32_t len, struct store_command *cmd,
+	const char **why);
+// Checks packed UIDs. Returns: 0 or -EINVAL.
+int store_uids_check(const uint8_t *uids, uint32_t bytes, uint32_t count);
+// Walks packed UIDs.
+static inline bool store_uids_next(const uint8_t **p, const uint8_t *end, struct id_view *uid)
+{
+	if (*p >= end)
+		return false;
+	*uid = id_view_of(*p + 1, **p);
+	*p += 1 + uid->len;
+	return true;
+}
+
+// What a change looked like, kept in the journal and sent down the feed, in commit order.
+enum store_delta_kind {
+	STORE_DELTA_CHANNEL = 1,  // created, flags changed
+	STORE_DELTA_REMOVED = 2,  // channel gone (tombstone)
+	STORE_DELTA_ADD = 3,      // UIDs added to `list` (only those that changed something)
+	STORE_DELTA_REMOVE = 4,
+	STORE_DELTA_BULK = 5,     // too large to list, or a reset: read the store again
+};
+struct store_delta {
+	uint64_t commit;
+	uint64_t smv_before, smv;
+	uint64_t members;   // of STORE_MEMBERS, after
+	uint8_t kind;
+	uint8_t list;
+	uint8_t flags;      // of the channel, after
+	struct channel_key channel;
+	uint32_t uid_count;
+	const uint8_t *uids;
+	uint32_t uids_bytes;
+};
+int store_delta_encode(const struct store_delta *delta, uint8_t *out, uint32_t cap);
+int store_delta_decode(const uint8_t *p, uint32_t len, struct store_delta *delta);
+
+// --- backend --------------------------------------------------------------------------------------------
+
+struct store_bytes {
+	const void *p;
+	uint32_t len;
+};
+
+// Ordered keys (memcmp order, 1..511 bytes) with values, in named tables. Implemented by
+// drivers/store (LMDB) and by a sorted map in tests/lib.
+enum store_table {
+	STORE_T_META,      // small named values: format, applied, commit, chain, generation, next numbers
+	STORE_T_CHANNEL,   // type, id -> channel record
+	STORE_T_MEMBER,    // channel number, list, generation, uid -> row
+	STORE_T_JOURNAL,   // commit number -> delta
+	STORE_T_DEDUP,     // key -> result, and commit order for eviction
+	STORE_T_STAGE,     // open stages
+	STORE_T_RUNTIME,   // channel runtime meta, nodes, slots
+	STORE_TABLES
+};
+struct store_backend_ops {
+	// 0 and a view valid until the next write or end; -ENOENT; other -errno: fault.
+	int (*get)(void *tx, enum store_table t, struct store_bytes key, struct store_bytes *value);
+	int (*put)(void *tx, enum store_table t, struct store_bytes key, struct store_bytes value);
+	int (*del)(void *tx, enum store_table t, struct store_bytes key);  // -ENOENT when absent
+	// First entry with a key >= `from` (after=false) or > `from` (after=true). -ENOENT at the end.
+	int (*seek)(void *tx, enum store_table t, struct store_bytes from, bool after,
+		struct store_bytes *key, struct store_bytes *value);
+	// First entry with key < `before`, walking down. -ENOENT at the start.
+	int (*seek_below)(void *tx, enum store_table t, struct store_bytes before,
+		struct store_bytes *key, struct store_bytes *value);
+};
+
+// One write transaction of a backend, opened and committed by its owner.
+struct store_tx {
+	const struct store_backend_ops *ops;
+	void *tx;
+};
+
+// Limits of the store that an operator may tune.
+struct store_limits {
+	uint64_t journal_commits;  // deltas kept; older subscribers rebuild
+	uint64_t dedup_commits;    // de-duplication keys kept
+	uint32_t stages;           // open stages at once
+	uint64_t stage_commits;    // a stage idle for this many log indexes is dropped
+};
+
+// Formats an empty backend or checks an existing one. Returns: 0; -EPROTO for a newer or foreign format
+// (`why` says which); other -errno: fault.
+int store_open(struct store_tx *tx, uint64_t cluster_id, const char **why);
+
+// Applies the batch `data` of log index `index`: one or more encoded commands, each with its own result.
+// An index at or below the applied one is skipped (results say repeated). Bad commands give a result
+// code, never an error. `on_delta` is called for each change, in commit order; it must only copy.
+// Returns: number of results written (<= results_max), or -errno: a fault of the backend, which the
+// caller answers by ending the process.
+typedef void (*store_on_delta)(void *ctx, const struct store_delta *delta);
+int store_apply(struct store_tx *tx, const struct store_limits *limits, uint64_t index,
+	const uint8_t *data, uint32_t len, struct store_result *results, uint32_t results_max,
+	store_on_delta on_delta, void *ctx);
+
+// Bounded background work on the same transaction: merging generations, dropping dead rows, old journal
+// and de-duplication entries. Does at most `steps` row operations. Returns: rows done, or -errno.
+int store_compact(struct store_tx *tx, const struct store_limits *limits, uint32_t steps);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+// Reassembly of segmented frames, bounded in number, bytes and time. One owner thread per object.
+#pragma once
+
+#include <stdint.h>
+
+#include "wire.h"
+
+struct wire_reassembly;
+
+// Room for `frames` (1..65536) incomplete or unreleased frames of FRAME_BYTES_MAX each, given up
+// after `timeout_ns`. Owns: all memory, reserved now. Returns: NULL when there is no memory.
+struct wire_reassembly *wire_reassembly_create(uint32_t frames, uint64_t timeout_ns);
+void wire_reassembly_destroy(struct wire_reassembly *r);
+
+enum wire_part {
+	WIRE_PART_MORE,      // taken, the frame is not complete yet
+	WIRE_PART_COMPLETE,  // `frame` and `handle` are set
+	WIRE_PART_REPEATED,  // of a frame completed lately: the peer resent, answer it as a repeated frame
+	WIRE_PART_BAD,       // overlaps or disagrees with what is known of its frame: CTR_DROP_SEGMENT
+	WIRE_PART_FULL,      // no room: CTR_DROP_REASSEMBLY_FULL
+};
+
+// Takes a segment. When it completes its frame, `frame` is the frame's body and `handle` names it: the
+// bytes stay until wire_reassembly_release(handle). A frame is known by (sender, boot, lane, frame id).
+enum wire_part wire_reassembly_add(struct wire_reassembly *r, const struct wire_header *header,
+	const struct wire_segment *segment, uint64_t now_ns, struct wire_view *frame,
+	uint32_t *handle);
+void wire_reassembly_release(struct wire_reassembly *r, uint32_t handle);
+
+// Gives up frames older than the timeout. Returns: number given up (CTR_DROP_REASSEMBLY_TIMEOUT).
+uint32_t wire_reassembly_expire(struct wire_reassembly *r, uint64_t now_ns);
+uint32_t wire_reassembly_pending(const struct wire_reassembly *r);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+// Memory of a one-to-one ring; everything else is inline in wq_spsc.h.
+#include "wq_spsc.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int wq_spsc_init(struct wq_spsc *ring, uint32_t capacity, uint32_t item_bytes)
+{
+	if (capacity < 2 || capacity > 1u << 24 || (capacity & (capacity - 1)) != 0 ||
+		item_bytes == 0 || item_bytes > 65536)
+		return -EINVAL;
+	memset(ring, 0, sizeof(*ring));
+	ring->items = calloc(capacity, item_bytes);
+	if (ring->items == NULL)
+		return -ENOMEM;
+	ring->mask = capacity - 1;
+	ring->item_bytes = item_bytes;
+	return 0;
+}
+
+void wq_spsc_fini(struct wq_spsc *ring)
+{
+	free(ring->items);
+	ring->items = NULL;
+}
