@@ -57,7 +57,7 @@ static bool publish_valid(const struct publish_bytes *b)
 	if (b->sender_gateway == 0)
 		return b->sender_boot == 0 && b->sender_slot == 0 && b->sender_gen == 0;
 	return b->sender_boot != 0 && b->sender_slot <= WIRE_U24_MAX &&
-		b->sender_gen <= WIRE_U24_MAX;
+	       b->sender_gen <= WIRE_U24_MAX;
 }
 
 bool wire_put_publish(struct wire_buf *out, const struct wire_publish *m)
@@ -83,8 +83,7 @@ bool wire_put_publish(struct wire_buf *out, const struct wire_publish *m)
 
 	if (!publish_valid(&b))
 		return wire_refuse(out);
-	at = wire_reserve(
-		out, (uint32_t)sizeof(b) + b.channel_len + b.from_len + b.payload_bytes);
+	at = wire_reserve(out, (uint32_t)sizeof(b) + b.channel_len + b.from_len + b.payload_bytes);
 	if (at == NULL)
 		return false;
 	at = wire_copy(at, &b, sizeof(b));
