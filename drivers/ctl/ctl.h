@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base_id.h"
+
 #define CTL_LINE_BYTES_MAX (64u * 1024u * 1024u)  // a million UIDs of 60 bytes in one request
 #define CTL_INPUT_BYTES_MAX (192u * 1024u * 1024u)  // incomplete lines of all clients together
 #define CTL_OUTPUT_BYTES_HIGH (1024u * 1024u)  // unread answers of one client before its input waits
@@ -77,3 +79,13 @@ int ctl_pipe_send(struct ctl_pipe *pipe, const json_t *request, int timeout_ms);
 // The next answer, in order of the requests. timeout_ms 0: only what is here.
 // Returns: the answer object (caller's), or NULL with errno (ETIMEDOUT, ECONNRESET, EBADMSG).
 json_t *ctl_pipe_receive(struct ctl_pipe *pipe, int timeout_ms);
+
+// --- ids in JSON ------------------------------------------------------------------------------------------
+
+// An id is a JSON string (its bytes are the UTF-8), or {"hex": "..."} when the bytes are no UTF-8 or hold
+// a NUL. Both forms are read; the writer uses the string wherever it can.
+json_t *ctl_id_json(struct id_view id);
+// Reads either form into `out`. Returns: length 1..255, or -EINVAL with a static text in `why`.
+int ctl_id_read(const json_t *value, uint8_t out[ID_LEN_MAX], const char **why);
+// Hex digits of both cases. Returns: bytes written, or -EINVAL (odd, no digits, over `cap`).
+int ctl_hex_read(const char *text, size_t len, uint8_t *out, size_t cap);
