@@ -54,6 +54,8 @@ struct node_params {
 
 	const struct dgram_ops *dgram;
 	void *queue[WORKERS_MAX];  // one per worker
+	// Counters of each worker, shared with its port queue. Owns: the caller; NULL: the node makes its own.
+	struct counters *counters[WORKERS_MAX];
 	const struct node_source_ops *source_ops;
 	void *source;
 	// Ends the sleep of a worker (0..workers-1), or of the control core (WORKERS_MAX). Any thread.
