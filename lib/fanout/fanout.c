@@ -250,7 +250,9 @@ uint32_t fanout_run(struct fanout *f, uint64_t now_ns)
 	available = f->io.dgram->available(f->io.queue);
 	f->buffers = available > f->limits.buffer_reserve ?
 		available - f->limits.buffer_reserve : 0;
-	work += fanout_retry(f, f->limits.turn_members);
+	// delivery remembers one frame's worth of retries that are on their way into a push.
+	work += fanout_retry(f, f->limits.turn_members < FRAME_ROUTES_MAX ?
+			f->limits.turn_members : FRAME_ROUTES_MAX);
 	work += expand_all(f, f->limits.turn_members);
 	return work;
 }
