@@ -52,12 +52,13 @@ static uint32_t routes_of(const struct fanout *f, uint32_t uid, uint64_t word, u
 {
 	const struct presence_more *more =
 		word & ROUTE_MORE ? presence_more_of(f->io.presence, uid) : NULL;
-	const uint32_t total = word == 0 ? 0 : 1 + (more != NULL ? more->count : 0);
+	const uint64_t *const routes = more != NULL ? more->route : &word;
+	const uint32_t total = more != NULL ? more->count : word != 0;
 	uint32_t n = 0;
 
 	*echoes = 0;
 	for (uint32_t i = 0; i < total; i++) {
-		const uint64_t r = i == 0 ? word : more->route[i - 1];
+		const uint64_t r = routes[i];
 
 		if (route_session(r) == echo)
 			++*echoes;
