@@ -41,7 +41,8 @@ static int parse_cpus(const char *s, const cpu_set_t *allowed, cpu_set_t *set, c
 				goto bad;
 			last = strtoul(end + 1, &end, 10);
 		}
-		if (last < first || last >= CPU_SETSIZE || (*end != ',' && *end != '\0'))
+		if (last < first || last >= CPU_SETSIZE || (*end != ',' && *end != '\0') ||
+			(*end == ',' && end[1] == '\0'))
 			goto bad;
 		for (unsigned long cpu = first; cpu <= last; cpu++) {
 			if (!CPU_ISSET(cpu, allowed)) {
