@@ -115,16 +115,20 @@ static bool ack_sane(const struct wire_header *header, const struct wire_hello_a
 		m->heartbeat_ms != 0;
 }
 
-static void registered(struct client_core *core, const struct wire_hello_ack *m)
+static void registered(struct client_core *core, const struct wire_header *header,
+	const struct wire_hello_ack *m)
 {
 	struct client_link *link = &core->link;
 	const bool again = link->epoch != 0;
 	const bool other = again && (m->node_id != link->node_id || m->node_boot != link->node_boot);
 
+	if (!again || other) {
+		memset(link->replay, 0, sizeof(link->replay));
+		(void)wire_replay_take(&link->replay[header->lane], header->seq);
+	}
 	link->node_id = m->node_id;
 	link->node_boot = m->node_boot;
 	if (other) {
-		memset(link->replay, 0, sizeof(link->replay));
 		if (core->gateway != NULL) {
 			// Another node process, reached under the boot id of a registration with the one
 			// before: begin anew, so that the two streams cannot mix.
@@ -178,7 +182,7 @@ void client_on_hello_ack(struct client_core *core, const struct wire_header *hea
 		}
 		if (m.cookie != 0)
 			link->cookie = m.cookie;
-		registered(core, &m);
+		registered(core, header, &m);
 		return;
 	case WIRE_UNSUPPORTED:
 	case WIRE_LIMIT:

@@ -14,6 +14,8 @@
 #define OUTCOME_GRACE_NS (1 * NS_PER_S)      // for the node's answer at its own deadline
 #define RESEND_FIRST_NS (100 * NS_PER_MS)
 #define RESEND_MAX_NS (2 * NS_PER_S)
+#define RESEND_LARGE_MAX_NS (1 * NS_PER_S)   // of segments: soon enough to meet those of the last time
+#define FRAME_SENDS 4u
 #define REFUSED_FIRST_NS (10 * NS_PER_MS)
 #define REFUSED_MAX_NS (500 * NS_PER_MS)
 #define BUSY_MAX_NS (5 * NS_PER_S)
@@ -175,15 +177,16 @@ static int fill(struct client_core *core, struct client_publish *p,
 
 // --- sending ------------------------------------------------------------------------------------------
 
-// One datagram when the body fits, else segments. A second send of an unanswered frame fills the gaps of
-// the first; the third is a new frame, in case the node holds the first complete and its answer was lost.
+// One datagram when the body fits, else segments. Sending an unanswered frame again fills the gaps of
+// what came before, and a node that has it complete answers to its first part. Every fourth send is a new
+// frame all the same: the node may have refused the complete one and forgotten why.
 static uint32_t send_segments(struct client_core *core, struct client_publish *p, uint32_t worker,
 	uint32_t total)
 {
 	const uint32_t part = client_send_begin(core, worker).cap - WIRE_SEGMENT_BYTES;
 	const uint32_t count = (total + part - 1) / part;
 
-	if (p->epoch != core->link.epoch || p->unanswered % 2 == 0)
+	if (p->epoch != core->link.epoch || p->unanswered % FRAME_SENDS == 0)
 		p->frame_id = ++core->publishes.frame_id;
 	for (uint32_t i = 0; i < count; i++) {
 		struct wire_buf out = client_send_begin(core, worker);
@@ -255,6 +258,7 @@ static uint64_t backoff(struct client_core *core, uint64_t first, uint64_t max, 
 static uint32_t act(struct client_core *core, struct client_publish *p)
 {
 	struct client_publishes *ps = &core->publishes;
+	uint64_t max_ns;
 	uint32_t sent;
 
 	// Silence since three sends: the node may have restarted and refuse what names its former boot id.
@@ -270,8 +274,8 @@ static uint32_t act(struct client_core *core, struct client_publish *p)
 	}
 	p->waiting = false;
 	sent = send_publish(core, p);
-	set_due(core, p, core->now_ns +
-			backoff(core, RESEND_FIRST_NS, RESEND_MAX_NS, p->unanswered - 1));
+	max_ns = sent > 1 ? RESEND_LARGE_MAX_NS : RESEND_MAX_NS;
+	set_due(core, p, core->now_ns + backoff(core, RESEND_FIRST_NS, max_ns, p->unanswered - 1));
 	return sent;
 }
 
