@@ -496,6 +496,7 @@ uint32_t world_push(struct world *w, uint32_t worker, const struct world_record 
 		.push_id = m.push_id,
 		.push_gen = m.push_gen,
 		.worker = worker,
+		.routes = m.routes,
 		.body = out.p,
 		.len = out.len,
 		.frame_id = w->pushes + 1,

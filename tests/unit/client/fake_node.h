@@ -55,9 +55,9 @@ struct world_delivery {
 };
 
 struct world_push {
-	bool used, acked, frame_done;
+	bool used, acked;
 	uint32_t push_id, push_gen;
-	uint32_t worker;
+	uint32_t worker, routes;
 	uint8_t *body;
 	uint32_t len;
 	uint64_t due_ns;
