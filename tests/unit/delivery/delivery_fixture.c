@@ -112,6 +112,7 @@ static uint32_t build(struct fix *f, uint32_t gateway, struct delivery_span *spa
 		const struct wire_record record = {
 			.message_id = span[s].message + 1u,
 			.seq = span[s].message,
+			.stamp = f->stamp[span[s].message],
 			.channel_type = 2,
 			.channel = id_view_of("group", 5),
 			.payload = {.p = (const uint8_t *)"hello", .len = 5},
@@ -271,6 +272,7 @@ bool fix_take_sent(struct fix *f, struct fix_sent *sent)
 			uint32_t gen;
 
 			sent->message[at] = (uint32_t)record.message_id - 1;
+			sent->stamp[at] = record.stamp;
 			wire_get_route(record.route + k * WIRE_ROUTE_BYTES, &sent->slot[at], &gen);
 		}
 	}

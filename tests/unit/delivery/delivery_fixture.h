@@ -29,6 +29,7 @@ struct fix {
 	struct delivery *d;
 	uint64_t now;
 	uint32_t frame_id;
+	uint64_t stamp[FIX_MESSAGES];  // carried by the records of a message
 	uint32_t sent_seen;  // sent datagrams fix_take_sent has looked at
 	uint64_t last_seq;
 	uint64_t sends;  // pushes taken by fix_take_sent
@@ -61,6 +62,7 @@ struct fix_sent {
 	uint32_t routes, frames;
 	uint32_t message[FRAME_ROUTES_MAX];
 	uint32_t slot[FRAME_ROUTES_MAX];
+	uint64_t stamp[FRAME_ROUTES_MAX];
 };
 // The next push that was sent, checked: sealed for its gateway, sequence new. Returns: false at the end.
 bool fix_take_sent(struct fix *f, struct fix_sent *sent);

@@ -566,6 +566,47 @@ static void gateway_that_dies_between_retry_and_push(void **state)
 	assert_int_equal(stats_of().inflight, 0);
 }
 
+static void retry_of_an_incarnation_is_not_pushed_to_the_next(void **state)
+{
+	const uint16_t all[] = {0};
+	struct delivery_retry retry;
+	struct delivery_span span;
+	uint32_t slot;
+
+	fix_start(&fix);
+	push(1, 5, 1, WIRE_ACK_GATEWAY);
+	fix_ack(&fix, &sent, all, 1, NULL, 0);
+	until_something(UINT64_MAX - 1);
+	assert_true(delivery_next_retry(fix.d, fix.now, &retry));
+	fix_gateway_restart(&fix, 1);
+	span = (struct delivery_span){.message = 5,
+		.count = 1,
+		.ack = retry.ack,
+		.attempt = retry.attempt,
+		.deadline_ns = retry.deadline_ns};
+	slot = route_slot(retry.route);
+	fix_push(&fix, 1, &span, 1, &slot, 1);
+	assert_int_equal(fix.ends_by[CTR_ROUTE_GATEWAY_GONE], 1);
+	assert_false(fix_take_sent(&fix, &sent));
+}
+
+static void route_that_ended_elsewhere_is_not_handed_out(void **state)
+{
+	const uint16_t all[] = {0};
+	struct fix_sent old, new;
+
+	push_twice(&old, &new);
+	fix_ack(&fix, &new, all, 1, NULL, 0);
+	until_something(UINT64_MAX - 1);
+	assert_int_equal(stats_of().retries_due, 1);
+	fix_receipt(&fix, &old, 0);
+	assert_int_equal(fix.ends_by[CTR_ROUTE_ACKED], 1);
+	assert_int_equal(fix_retry_all(&fix), 0);
+	assert_int_equal(fix.ends, 1);
+	assert_int_equal(stats_of().retries_due, 0);
+	assert_int_equal(stats_of().inflight, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -596,6 +637,8 @@ int main(void)
 		TEST(next_incarnation_of_an_index_starts_afresh),
 		TEST(retries_of_a_dead_gateway_end_as_gone),
 		TEST(gateway_that_dies_between_retry_and_push),
+		TEST(retry_of_an_incarnation_is_not_pushed_to_the_next),
+		TEST(route_that_ended_elsewhere_is_not_handed_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
