@@ -116,7 +116,8 @@ uint32_t fanout_retry(struct fanout *f, uint32_t max)
 			send_group(f, g);
 			g = next;
 			if (!fanout_dgrams_ready(f, dgrams_of(f, g))) {
-				delivery_end(f->io.delivery, retry.message, CTR_ROUTE_NO_BUFFER, 1);
+				delivery_end_retries(f->io.delivery, g->gateway, retry.message,
+					(const uint8_t *)&route, CTR_ROUTE_NO_BUFFER, 1);
 				break;
 			}
 		}
