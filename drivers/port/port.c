@@ -57,11 +57,16 @@ uint64_t port_clock_ns(const struct port *port)
 static int probe(struct port *port, const struct port_device *device, const char **why)
 {
 	if (!device->pci) {
+		// adding it again would succeed and hand out the same port
+		if (rte_eth_dev_get_port_by_name(device->name, &port->port_id) == 0) {
+			*why = port_why("port.device: %s is in use", device->name);
+			return -EBUSY;
+		}
 		const int rc = rte_eal_hotplug_add("vdev", device->name, device->options);
 
 		if (rc != 0) {
 			*why = port_why("port.device: %s,%s: %s; a privilege, an interface or a driver is "
-					"missing, or the name is taken",
+					"missing",
 				device->name, device->options, strerror(-rc));
 			return -ENODEV;
 		}
@@ -164,9 +169,11 @@ static void device_conf(const struct port *port, const struct rte_eth_dev_info *
 	const uint64_t hash = (RTE_ETH_RSS_IP | RTE_ETH_RSS_NONFRAG_IPV4_UDP) & info->flow_type_rss_offloads;
 
 	memset(c, 0, sizeof(*c));
-	// af_packet refuses anything above a constant, whatever its slots hold; and no driver's set_mtu
-	// is ever called: some write through to the kernel's interface, for good
-	c->rxmode.mtu = port->af_packet ? RTE_MIN(port->mtu, (uint16_t)RTE_ETHER_MTU) : port->mtu;
+	// these two announce a constant and refuse more, but carry what their slots hold; and no driver's
+	// set_mtu is ever called: some write through to the kernel's interface, for good
+	const bool any_size = port->af_packet || driver_is(port, "net_memif");
+
+	c->rxmode.mtu = any_size ? RTE_MIN(port->mtu, (uint16_t)RTE_ETHER_MTU) : port->mtu;
 	c->rxmode.offloads = info->rx_offload_capa &
 		(RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
 	c->txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
@@ -289,7 +296,9 @@ static int make_queue(struct port *port, uint16_t w)
 	q->proto = &port->proto;
 	q->has_rx = w < port->rx_queues;
 	q->has_tx = w < port->tx_queues;
-	q->via = q->has_tx ? w : (uint16_t)(w % port->tx_queues);
+	q->via = w;
+	if (!q->has_tx)
+		q->via = (uint16_t)(w % port->tx_queues);
 	q->payload_max = (uint16_t)(port->mtu - PORT_IP_LEN - PORT_UDP_LEN);
 	if (q->tx_udp_offload)
 		q->tx_flags = RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM;
