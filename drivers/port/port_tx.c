@@ -103,7 +103,8 @@ struct port_template *port_tx_template(struct port_queue *q, uint32_t ip, uint32
 {
 	struct port_template *t = &q->templates[(ip * 2654435769u) >> 23];
 	// read before the lookup: a change in between leaves a template of an old generation
-	const uint32_t generation = atomic_load_explicit(&q->neigh->generation, memory_order_acquire);
+	const uint32_t generation =
+		atomic_load_explicit(&q->neigh->generation, memory_order_acquire);
 
 	if (__builtin_expect(t->ip == ip && t->generation == generation && ip != 0, 1))
 		return t;

@@ -62,6 +62,8 @@
 	X(CTR_PUB_EXPIRED, "pub_expired", "publishes whose deadline passed before they were resolved") \
 	X(CTR_PUB_NEED_HELLO, "pub_need_hello", "publishes from an address that has not echoed a nonce") \
 	X(CTR_PUB_BAD, "pub_bad", "publishes with an invalid field") \
+	X(CTR_PUB_INCOMPLETE, "pub_incomplete", "publishes ended without every acknowledgement asked for") \
+	X(CTR_PUB_PENDING, "pub_pending", "repeats of a publish whose outcome is still to come") \
 	X(CTR_PARKED, "parked", "publishes that waited for a tag") \
 	X(CTR_TAG_HIT, "tag_hit", "publishes resolved by the current tag at once") \
 	X(CTR_TAG_STALE, "tag_stale", "lookups that found a tag older than the channel") \

@@ -109,8 +109,9 @@ int wire_get_header(const uint8_t *p, uint32_t len, struct wire_header *header,
 	struct wire_view *body);
 
 // --- bodies -------------------------------------------------------------------------------------------
-// wire_put_x appends a body to `out`; false when it does not fit. wire_get_x parses a whole body;
-// 0, or CTR_DROP_SHORT, CTR_DROP_LENGTH (bytes left over), CTR_DROP_FIELD.
+// wire_put_x appends a body to `out`; false when it does not fit or a field is one the parser would refuse
+// (nothing is appended, `out` is failed). wire_get_x parses a whole body; 0, or CTR_DROP_SHORT,
+// CTR_DROP_LENGTH (bytes left over), CTR_DROP_FIELD. BYE has no body. Layouts stand beside the builders.
 
 #define WIRE_HELLO_BYTES 64u  // padded, so that no answer is larger than the question
 enum wire_role { WIRE_ROLE_PUBLISHER = 1, WIRE_ROLE_GATEWAY = 2 };
@@ -265,7 +266,8 @@ int wire_get_heartbeat(struct wire_view body, struct wire_heartbeat *m);
 bool wire_put_heartbeat_ack(struct wire_buf *out, const struct wire_heartbeat_ack *m);
 int wire_get_heartbeat_ack(struct wire_view body, struct wire_heartbeat_ack *m);
 
-// Announce frames are built in place: begin, add until false, then end patches the count.
+// Announce frames are built in place: begin, then add until false (no room; `out` stays good). Each add
+// patches the count. `out` holds nothing but this body: out->p is where the body starts.
 bool wire_announce_begin(struct wire_buf *out, uint64_t stream_seq);
 bool wire_announce_add(struct wire_buf *out, const struct wire_session *session);
 int wire_get_announce(struct wire_view body, struct wire_announce *m);
@@ -276,6 +278,8 @@ int wire_get_announce_ack(struct wire_view body, struct wire_announce_ack *m);
 
 bool wire_put_publish(struct wire_buf *out, const struct wire_publish *m);
 int wire_get_publish(struct wire_view body, struct wire_publish *m);
+// The same for the first part of a segmented one: the payload may be cut.
+int wire_get_publish_part(struct wire_view part, struct wire_publish *m);
 bool wire_put_publish_ack(struct wire_buf *out, const struct wire_publish_ack *m);
 int wire_get_publish_ack(struct wire_view body, struct wire_publish_ack *m);
 

@@ -2,7 +2,8 @@
 // A port against the kernel's own network stack: ping, ARP both ways, UDP of every length, fragments, bad
 // checksums, a link that goes down, and what it costs to be idle. The port lives in one network namespace,
 // the kernel's sockets in another; both are anonymous, so they and the interfaces in them end with this
-// process however it ends. One long file, since all of it stands on the same namespaces and threads.
+// process however it ends. One file because all of it
+// stands on the same namespaces and threads.
 //   port_kernel_test one|two|four|vlan|jumbo|tap
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,9 +30,9 @@
 #include "port_pvt.h"
 
 #define SKIP 77
-#define NODE_IP 0x0a090001u    // 10.9.0.1
+#define NODE_IP 0x0a090001u  // 10.9.0.1
 #define KERNEL_IP 0x0a090002u  // 10.9.0.2
-#define OTHER_IP 0x0a090003u   // 10.9.0.3, unknown to the port until it asks
+#define OTHER_IP 0x0a090003u  // 10.9.0.3, unknown to the port until it asks
 #define BASE 7000u
 #define CLIENT_PORT 6000u
 #define BUFFERS 2048u
@@ -105,7 +106,8 @@ static uint32_t worker_turn(uint32_t w)
 		d[0]->len = 5;
 		memcpy(d[0]->data, "hello", 5);
 		d[0]->local_port = BASE;
-		d[0]->peer = (struct net_addr){.ip = atomic_exchange(&send_to, 0), .port = CLIENT_PORT};
+		d[0]->peer =
+			(struct net_addr){.ip = atomic_exchange(&send_to, 0), .port = CLIENT_PORT};
 		echo(0, d[0]);
 		work++;
 	}
@@ -176,8 +178,9 @@ static int run_in(int ns, const char *fmt, ...)
 
 static int make_namespaces(void)
 {
-	static const char quiet[] = "ip link set lo up; echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; "
-				    "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6";
+	static const char quiet[] =
+		"ip link set lo up; echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; "
+		"echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6";
 	if (unshare(CLONE_NEWNET) != 0)
 		return SKIP;
 	kernel_ns = open("/proc/self/ns/net", O_RDONLY);
@@ -192,8 +195,10 @@ static int make_namespaces(void)
 
 	if (run_in(node_ns, "%s", quiet) != 0 || run_in(kernel_ns, "%s", quiet) != 0)
 		return -1;
-	if (run_in(node_ns, "ip link add e0 mtu %d numtxqueues 1 numrxqueues 1 type veth peer name p0 mtu %d "
-			    "netns /proc/%d/fd/%d && ip link set e0 up",
+	if (run_in(node_ns,
+		    "ip link add e0 mtu %d numtxqueues 1 numrxqueues 1 type veth peer name p0 mtu "
+		    "%d "
+		    "netns /proc/%d/fd/%d && ip link set e0 up",
 		    mtu, mtu, getpid(), kernel_ns) != 0)
 		return -1;
 	// the kernel would leave the checksum of what it sends over a veth to hardware that is not there
@@ -206,8 +211,9 @@ static int make_sockets(void)
 	const struct timeval timeout = {.tv_usec = 100000};
 	const int dont = IP_PMTUDISC_DONT;
 
-	if (run_in(kernel_ns, "ip addr add 10.9.0.2/24 dev %s && ip addr add 10.9.0.3/24 dev %s && "
-			      "ip link set %s up",
+	if (run_in(kernel_ns,
+		    "ip addr add 10.9.0.2/24 dev %s && ip addr add 10.9.0.3/24 dev %s && "
+		    "ip link set %s up",
 		    variant->kernel_if, variant->kernel_if, variant->kernel_if) != 0)
 		return -1;
 	setns(kernel_ns, CLONE_NEWNET);
@@ -222,10 +228,13 @@ static int make_sockets(void)
 
 static int send_udp(uint32_t w, const void *data, size_t len)
 {
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(BASE + w)),
+	struct sockaddr_in to = {.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)(BASE + w)),
 		.sin_addr.s_addr = htonl(NODE_IP)};
 
-	return sendto(udp, data, len, 0, (struct sockaddr *)&to, sizeof(to)) == (ssize_t)len ? 0 : -errno;
+	return sendto(udp, data, len, 0, (struct sockaddr *)&to, sizeof(to)) == (ssize_t)len
+		       ? 0
+		       : -errno;
 }
 
 // Sends and waits for the same bytes from the same port. Returns: true when they came.
@@ -243,7 +252,8 @@ static bool round_trip(uint32_t w, uint32_t len, uint64_t wait_ns)
 	if (send_udp(w, out, len) != 0)
 		return false;
 	while (time_now_ns() < until) {
-		const ssize_t n = recvfrom(udp, in, sizeof(in), 0, (struct sockaddr *)&from, &from_len);
+		const ssize_t n =
+			recvfrom(udp, in, sizeof(in), 0, (struct sockaddr *)&from, &from_len);
 
 		if (n == (ssize_t)len && memcmp(in, out, len) == 0 &&
 			ntohs(from.sin_port) == BASE + w && ntohl(from.sin_addr.s_addr) == NODE_IP)
@@ -270,7 +280,8 @@ static bool ping_answers(uint16_t id, uint32_t payload)
 	while (time_now_ns() < until) {
 		const ssize_t n = recv(ping, in, sizeof(in), 0);
 
-		if (n == (ssize_t)(20 + len) && in[20] == 0 && memcmp(in + 24, out + 4, len - 4) == 0)
+		if (n == (ssize_t)(20 + len) && in[20] == 0 &&
+			memcmp(in + 24, out + 4, len - 4) == 0)
 			return true;
 	}
 	return false;
@@ -305,8 +316,8 @@ static uint64_t cpu_ns(void)
 	if (f == NULL)
 		return 0;
 	if (fgets(line, sizeof(line), f) != NULL)
-		sscanf(strrchr(line, ')') + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
-			&sys);
+		sscanf(strrchr(line, ')') + 2,
+			"%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &sys);
 	fclose(f);
 	return (user + sys) * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
 }
@@ -321,7 +332,8 @@ static uint32_t idle_percent(void)
 		const uint64_t start = time_now_ns(), used = cpu_ns();
 
 		nanosleep(&window, NULL);
-		const uint32_t percent = (uint32_t)((cpu_ns() - used) * 100 / (time_now_ns() - start));
+		const uint32_t percent =
+			(uint32_t)((cpu_ns() - used) * 100 / (time_now_ns() - start));
 
 		best = percent < best ? percent : best;
 	}
@@ -343,7 +355,8 @@ static void datagrams_of_every_length_come_back_from_every_worker(void **state)
 	const uint32_t max = variant->mtu - 28u;
 
 	for (uint32_t w = 0; w < variant->workers; w++)
-		for (uint32_t len = 1; len <= max; len = len + 97 < max || len == max ? len + 97 : max)
+		for (uint32_t len = 1; len <= max;
+			len = len + 97 < max || len == max ? len + 97 : max)
 			if (!round_trip(w, len, WAIT_NS))
 				fail_msg("worker %u, %u bytes", w, len);
 }
@@ -425,7 +438,8 @@ static void link_that_goes_down_is_seen_costs_little_and_comes_back(void **state
 
 	print_message("link down: %u %% of a core\n", percent);
 	assert_in_range(percent, 0, 9);
-	assert_int_equal(run_in(kernel_ns, "ip link set p0 up && ip link set %s up", variant->kernel_if), 0);
+	assert_int_equal(
+		run_in(kernel_ns, "ip link set p0 up && ip link set %s up", variant->kernel_if), 0);
 	wait_for(link_is_up());
 	// the first frames after a flap may be lost
 	const uint64_t until = time_now_ns() + WAIT_NS;
@@ -484,8 +498,13 @@ static void station_open(struct station *s, uint16_t vlan)
 	setsockopt(s->fd, SOL_PACKET, PACKET_AUXDATA, &on, sizeof(on));
 	setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	assert_int_equal(bind(s->fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-	s->proto = (struct port_proto){.mac = {2, 7, 7, 7, 7, 7}, .vlan = vlan, .ip = KERNEL_IP,
-		.netmask = 0xffffff00u, .udp_base = CLIENT_PORT, .udp_count = 1, .verify_udp = true};
+	s->proto = (struct port_proto){.mac = {2, 7, 7, 7, 7, 7},
+		.vlan = vlan,
+		.ip = KERNEL_IP,
+		.netmask = 0xffffff00u,
+		.udp_base = CLIENT_PORT,
+		.udp_count = 1,
+		.verify_udp = true};
 }
 
 static void station_send_udp(const struct station *s)
@@ -493,7 +512,9 @@ static void station_send_udp(const struct station *s)
 	uint8_t frame[128] = {0};
 	struct port_info info;
 	struct port_template t;
-	struct dgram d = {.data = frame + 64, .len = 5, .local_port = CLIENT_PORT,
+	struct dgram d = {.data = frame + 64,
+		.len = 5,
+		.local_port = CLIENT_PORT,
 		.peer = {.ip = NODE_IP, .port = BASE}};
 	const uint32_t headers = port_proto_l2_len(&s->proto) + 28;
 
@@ -513,7 +534,9 @@ static int station_wait(const struct station *s, enum port_verdict verdict)
 
 	while (time_now_ns() < until) {
 		struct iovec iov = {frame, sizeof(frame)};
-		struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = aux,
+		struct msghdr msg = {.msg_iov = &iov,
+			.msg_iovlen = 1,
+			.msg_control = aux,
 			.msg_controllen = sizeof(aux)};
 		const ssize_t n = recvmsg(s->fd, &msg, 0);
 		struct tpacket_auxdata data = {0};
@@ -566,10 +589,19 @@ static void other_tag_or_none_is_a_counted_drop(void **state)
 
 static struct conf conf_make(void)
 {
-	struct conf c = {.node.id = 1, .eal.memory_bytes = 96u << 20, .workers.count = variant->workers,
-		.port = {.ip = NODE_IP, .prefix_len = 24, .mtu = variant->mtu, .vlan = variant->vlan,
-			.udp_base = BASE, .rx_descriptors = 512, .tx_descriptors = 512, .buffers = BUFFERS,
-			.checksum = CONF_CHECKSUM_ON, .neighbour_ttl_ns = 600 * NS_PER_S}};
+	struct conf c = {.node.id = 1,
+		.eal.memory_bytes = 96u << 20,
+		.workers.count = variant->workers,
+		.port = {.ip = NODE_IP,
+			.prefix_len = 24,
+			.mtu = variant->mtu,
+			.vlan = variant->vlan,
+			.udp_base = BASE,
+			.rx_descriptors = 512,
+			.tx_descriptors = 512,
+			.buffers = BUFFERS,
+			.checksum = CONF_CHECKSUM_ON,
+			.neighbour_ttl_ns = 600 * NS_PER_S}};
 
 	strcpy(c.eal.lcores, "auto");
 	strcpy(c.node.log_level, "warn");
@@ -650,9 +682,11 @@ static int run_variant(void)
 	};
 
 	if (is_tap())
-		return cmocka_run_group_tests_name("port_kernel_tap", tap, group_setup, group_teardown);
+		return cmocka_run_group_tests_name(
+			"port_kernel_tap", tap, group_setup, group_teardown);
 	if (variant->vlan != 0)
-		return cmocka_run_group_tests_name("port_kernel_vlan", vlan, group_setup, group_teardown);
+		return cmocka_run_group_tests_name(
+			"port_kernel_vlan", vlan, group_setup, group_teardown);
 	return cmocka_run_group_tests_name("port_kernel", veth, group_setup, group_teardown);
 }
 

@@ -25,7 +25,7 @@ struct side {
 	struct counters counters[WORKERS];
 	void *queue[WORKERS];
 	struct dgram *inbox[INBOX];  // received, not yet looked at
-	uint32_t from[INBOX];        // queue it came in on
+	uint32_t from[INBOX];  // queue it came in on
 	uint32_t count;
 };
 
@@ -38,18 +38,29 @@ static const struct dgram_ops *ops;
 static char socket_dir[] = "/tmp/tagcast_port_XXXXXX";
 static struct pair pair;
 
-static struct conf conf_make(const char *role, uint32_t id, uint32_t ip, uint16_t mtu, uint32_t buffers)
+static struct conf conf_make(
+	const char *role, uint32_t id, uint32_t ip, uint16_t mtu, uint32_t buffers)
 {
-	struct conf c = {.node.id = 1, .eal.memory_bytes = 192u << 20, .workers.count = WORKERS,
-		.port = {.ip = ip, .prefix_len = 24, .mtu = mtu, .udp_base = 7000, .rx_descriptors = 512,
-			.tx_descriptors = 512, .buffers = buffers, .checksum = CONF_CHECKSUM_ON,
-			.neighbour_ttl_ns = 600 * NS_PER_S, .gateway_ip = IP(2)}};
+	struct conf c = {.node.id = 1,
+		.eal.memory_bytes = 192u << 20,
+		.workers.count = WORKERS,
+		.port = {.ip = ip,
+			.prefix_len = 24,
+			.mtu = mtu,
+			.udp_base = 7000,
+			.rx_descriptors = 512,
+			.tx_descriptors = 512,
+			.buffers = buffers,
+			.checksum = CONF_CHECKSUM_ON,
+			.neighbour_ttl_ns = 600 * NS_PER_S,
+			.gateway_ip = IP(2)}};
 
 	strcpy(c.eal.lcores, "auto");
 	strcpy(c.node.log_level, "warn");
 	snprintf(c.eal.file_prefix, sizeof(c.eal.file_prefix), "tc_pair_%d", getpid());
-	snprintf(c.port.device, sizeof(c.port.device), "net_memif%u%s,role=%s,id=%u,socket=%s/s%u,socket-abstract=no",
-		id, role[0] == 's' ? "" : "1", role, id, socket_dir, id);
+	snprintf(c.port.device, sizeof(c.port.device),
+		"net_memif%u%s,role=%s,id=%u,socket=%s/s%u,socket-abstract=no", id,
+		role[0] == 's' ? "" : "1", role, id, socket_dir, id);
 	return c;
 }
 
@@ -186,7 +197,8 @@ static int group_teardown(void **state)
 	return 0;
 }
 
-static struct dgram *make(struct side *s, uint32_t w, uint32_t to, uint16_t port, uint16_t len, uint8_t seed)
+static struct dgram *make(
+	struct side *s, uint32_t w, uint32_t to, uint16_t port, uint16_t len, uint8_t seed)
 {
 	struct dgram *d;
 
@@ -224,7 +236,8 @@ static void first_datagram_waits_for_the_link_address(void **state)
 	wait_for(p, p->b.count == 1);
 	expect_content(p->b.inbox[0], 100, 1);
 	assert_int_equal(p->b.inbox[0]->local_port, 7001);
-	assert_true(net_addr_equal(p->b.inbox[0]->peer, (struct net_addr){.ip = IP(1), .port = 7000}));
+	assert_true(
+		net_addr_equal(p->b.inbox[0]->peer, (struct net_addr){.ip = IP(1), .port = 7000}));
 	assert_int_equal(sum(&p->a, CTR_DROP_TX_NO_NEIGH), 0);
 	// b learnt from the request: its answer needs none
 	const uint64_t arps = sum(&p->a, CTR_ARP);
@@ -386,8 +399,12 @@ static void bad_frames_end_in_the_counter_of_the_receiving_worker(void **state)
 		uint16_t value;
 		enum counter reason;
 	} table[] = {
-		{6, 0x2000, CTR_DROP_FRAGMENT}, {6, 100, CTR_DROP_FRAGMENT}, {2, 1400, CTR_DROP_IP},
-		{24, 4, CTR_DROP_UDP_LEN}, {26, 0x1111, CTR_DROP_UDP_CSUM}, {22, 80, CTR_DROP_PORT},
+		{6, 0x2000, CTR_DROP_FRAGMENT},
+		{6, 100, CTR_DROP_FRAGMENT},
+		{2, 1400, CTR_DROP_IP},
+		{24, 4, CTR_DROP_UDP_LEN},
+		{26, 0x1111, CTR_DROP_UDP_CSUM},
+		{22, 80, CTR_DROP_PORT},
 	};
 	struct pair *p = &pair;
 	const uint32_t before = free_buffers(&p->b);
