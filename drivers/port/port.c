@@ -242,9 +242,14 @@ static int bring_up(struct port *port, const struct conf *conf, const struct rte
 	port->started = rc == 0;
 	port->interrupts = interrupts && rc == 0;
 	port->rx_ip_hw = (c.rxmode.offloads & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) != 0;
-	for (uint16_t i = 0; i < port->workers; i++)
-		port->queue[i].tx_udp_offload =
-			(c.txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
+	for (uint16_t i = 0; i < port->workers; i++) {
+		if (conf->port.checksum == CONF_CHECKSUM_OFF)
+			port->queue[i].udp_sum = PORT_SUM_NONE;
+		else if ((c.txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0)
+			port->queue[i].udp_sum = PORT_SUM_OFFLOAD;
+		else
+			port->queue[i].udp_sum = PORT_SUM_MADE;
+	}
 	return rc;
 }
 
@@ -308,7 +313,7 @@ static int make_queue(struct port *port, uint16_t w)
 	if (!q->has_tx)
 		q->via = (uint16_t)(w % port->tx_queues);
 	q->payload_max = (uint16_t)(port->mtu - PORT_IP_LEN - PORT_UDP_LEN);
-	if (q->tx_udp_offload)
+	if (q->udp_sum == PORT_SUM_OFFLOAD)
 		q->tx_flags = RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM;
 	q->templates = aligned_alloc(64, PORT_TEMPLATES * sizeof(*q->templates));
 	if (q->templates == NULL)

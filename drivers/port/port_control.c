@@ -140,7 +140,7 @@ void port_info(struct port *port, struct port_info *info)
 		.link_up = atomic_load_explicit(&port->link_up, memory_order_relaxed),
 		.steered = port->steered,
 		.checksum_ip_hw = port->rx_ip_hw,
-		.checksum_udp_hw = port->queue[0].tx_udp_offload,
+		.checksum_udp_hw = port->queue[0].udp_sum == PORT_SUM_OFFLOAD,
 		.buffers = port->buffers,
 		.buffers_free = rte_mempool_avail_count(port->pool),
 		.neighbours = atomic_load_explicit(&port->neigh->count, memory_order_relaxed),

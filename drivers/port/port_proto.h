@@ -34,7 +34,7 @@ struct port_proto {
 	uint32_t gateway;  // 0: none
 	uint16_t udp_base;
 	uint16_t udp_count;  // ports udp_base .. udp_base + udp_count - 1 are ours
-	bool verify_udp;
+	bool verify_udp;  // else no UDP checksum is looked at
 };
 
 // What the device already knows of a frame.
@@ -163,10 +163,16 @@ static inline uint16_t port_be16(uint16_t v)
 	return __builtin_bswap16(v);
 }
 
-// Writes headers before d->data from a template. `offload`: the device completes the UDP checksum, which
-// then holds the sum of the pseudo header only. Context: at least PORT_TEMPLATE_BYTES before d->data.
+// What becomes of the UDP checksum of a datagram sent.
+enum port_udp_sum {
+	PORT_SUM_MADE,  // here
+	PORT_SUM_OFFLOAD,  // by the device, which finds the sum of the pseudo header in the field
+	PORT_SUM_NONE,  // 0: none
+};
+
+// Writes headers before d->data from a template. Context: at least PORT_TEMPLATE_BYTES before d->data.
 static inline void port_proto_headers(
-	const struct port_template *t, const struct dgram *d, bool offload)
+	const struct port_template *t, const struct dgram *d, enum port_udp_sum how)
 {
 	uint8_t *end = d->data;
 	const uint16_t udp_len = port_be16((uint16_t)(d->len + PORT_UDP_LEN));
@@ -178,9 +184,9 @@ static inline void port_proto_headers(
 
 	memcpy(end - PORT_UDP_LEN - PORT_IP_LEN + 2, &ip_len, 2);
 	memcpy(end - PORT_UDP_LEN - PORT_IP_LEN + 10, &ip_sum, 2);
-	if (offload) {
+	if (how == PORT_SUM_OFFLOAD) {
 		udp[3] = port_sum_fold((uint64_t)t->pseudo_sum + udp_len);
-	} else {
+	} else if (how == PORT_SUM_MADE) {
 		const uint16_t sum =
 			(uint16_t)~port_sum_fold(port_sum(d->data, d->len) + t->pseudo_sum +
 						 udp_len + udp[0] + udp[1] + udp_len);

@@ -106,7 +106,7 @@ struct port_queue {
 	uint16_t port_id, worker;
 	uint16_t queue_id;  // rx and tx, where it has them
 	bool has_rx, has_tx;
-	bool tx_udp_offload;
+	enum port_udp_sum udp_sum;
 	uint16_t via;  // worker that sends for it when it has no tx queue
 	uint16_t feeders;  // number of workers it sends for
 	uint16_t payload_max;  // MTU - 28

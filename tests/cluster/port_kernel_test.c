@@ -521,7 +521,7 @@ static void station_send_udp(const struct station *s)
 	port_info(port, &info);
 	memcpy(d.data, "tag10", 5);
 	port_proto_template(&s->proto, NODE_IP, info.mac, 1, &t);
-	port_proto_headers(&t, &d, false);
+	port_proto_headers(&t, &d, PORT_SUM_MADE);
 	assert_int_equal(send(s->fd, d.data - headers, headers + 5, 0), headers + 5);
 }
 

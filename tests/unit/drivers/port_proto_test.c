@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // Frames in, verdicts and answers out. Frames are made here from first principles, with a checksum of
 // the plain kind, and then spoilt one field at a time.
+// One file because every test spoils the same few frames.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -677,7 +678,7 @@ static void headers_we_write_are_headers_we_accept(void **state)
 
 			for (uint32_t i = 0; i < len; i++)
 				d.data[i] = (uint8_t)(i ^ len);
-			port_proto_headers(&t, &d, false);
+			port_proto_headers(&t, &d, PORT_SUM_MADE);
 			const uint32_t headers = port_proto_l2_len(&proto) + 28;
 			uint8_t *frame = d.data - headers;
 
@@ -708,9 +709,9 @@ static void checksum_that_comes_out_as_0_is_sent_as_all_ones(void **state)
 		.peer = {.ip = PEER_IP, .port = 7001}};
 
 	port_proto_template(&proto, PEER_IP, peer_mac, 1, &t);
-	port_proto_headers(&t, &d, false);
+	port_proto_headers(&t, &d, PORT_SUM_MADE);
 	memcpy(d.data, d.data - 2, 2);  // data that brings the sum to ffff
-	port_proto_headers(&t, &d, false);
+	port_proto_headers(&t, &d, PORT_SUM_MADE);
 	assert_memory_equal(d.data - 2, "\xff\xff", 2);
 }
 
@@ -725,8 +726,29 @@ static void offloaded_checksum_holds_the_pseudo_header(void **state)
 		.peer = {.ip = PEER_IP, .port = 7001}};
 
 	port_proto_template(&proto, PEER_IP, peer_mac, 1, &t);
-	port_proto_headers(&t, &d, true);
+	port_proto_headers(&t, &d, PORT_SUM_OFFLOAD);
 	assert_int_equal(d.data[-2] << 8 | d.data[-1], plain_sum(d.data - 16, 8, 17 + 28));
+}
+
+static void checksum_switched_off_is_sent_as_none_and_accepted(void **state)
+{
+	const struct port_proto proto = proto_make(0);
+	struct port_proto peer = proto_make(0);
+	const struct port_rx_meta meta = {0};
+	struct port_packet out;
+	struct port_template t;
+	uint8_t buffer[128] = {0};
+	struct dgram d = {.data = buffer + 64,
+		.len = 20,
+		.local_port = 7000,
+		.peer = {.ip = PEER_IP, .port = 7001}};
+
+	memcpy(peer.mac, peer_mac, 6);
+	peer.ip = PEER_IP;
+	port_proto_template(&proto, PEER_IP, peer_mac, 1, &t);
+	port_proto_headers(&t, &d, PORT_SUM_NONE);
+	assert_memory_equal(d.data - 2, "\0\0", 2);
+	assert_int_equal(port_proto_parse(&peer, d.data - 42, 62, &meta, &out), PORT_DATAGRAM);
 }
 
 static void next_hop_is_the_host_the_gateway_or_nobody(void **state)
@@ -778,6 +800,7 @@ int main(void)
 		cmocka_unit_test(headers_we_write_are_headers_we_accept),
 		cmocka_unit_test(checksum_that_comes_out_as_0_is_sent_as_all_ones),
 		cmocka_unit_test(offloaded_checksum_holds_the_pseudo_header),
+		cmocka_unit_test(checksum_switched_off_is_sent_as_none_and_accepted),
 		cmocka_unit_test(next_hop_is_the_host_the_gateway_or_nobody),
 	};
 
