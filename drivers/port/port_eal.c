@@ -48,7 +48,8 @@ int port_eal_start(const struct conf *conf, const char **why)
 	offer_runtime_directory(conf);
 	memcpy(argv, args.argv, sizeof(argv));  // EAL reorders what it is given
 	if (rte_eal_init(args.argc, argv) < 0) {
-		*why = port_why("DPDK did not start (%s) with: %s", rte_strerror(rte_errno), args.line);
+		*why = port_why(
+			"DPDK did not start (%s) with: %s", rte_strerror(rte_errno), args.line);
 		return -EIO;
 	}
 	return 0;
