@@ -278,6 +278,8 @@ int wire_get_announce_ack(struct wire_view body, struct wire_announce_ack *m);
 
 bool wire_put_publish(struct wire_buf *out, const struct wire_publish *m);
 int wire_get_publish(struct wire_view body, struct wire_publish *m);
+// The same for the first part of a segmented one: the payload may be cut.
+int wire_get_publish_part(struct wire_view part, struct wire_publish *m);
 bool wire_put_publish_ack(struct wire_buf *out, const struct wire_publish_ack *m);
 int wire_get_publish_ack(struct wire_view body, struct wire_publish_ack *m);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 _Static_assert(WIRE_KEY_BYTES >= crypto_generichash_KEYBYTES_MIN &&
-		WIRE_KEY_BYTES <= crypto_generichash_KEYBYTES_MAX,
+		       WIRE_KEY_BYTES <= crypto_generichash_KEYBYTES_MAX,
 	"a key libsodium takes");
 _Static_assert(WIRE_TAG_BYTES >= crypto_generichash_BYTES_MIN, "a tag length libsodium makes");
 _Static_assert(crypto_shorthash_KEYBYTES == 16 && crypto_shorthash_BYTES == 8, "cookie sizes");
@@ -53,11 +53,11 @@ int wire_open(const struct wire_keys *keys, const uint8_t *p, uint32_t len,
 	if (i == keys->count)
 		return CTR_DROP_KEY;
 	make_tag(keys->key[i], p, len - WIRE_TAG_BYTES, receiver_boot, tag);
-	return sodium_memcmp(tag, p + len - WIRE_TAG_BYTES, WIRE_TAG_BYTES) == 0 ? 0 : CTR_DROP_AUTH;
+	return sodium_memcmp(tag, p + len - WIRE_TAG_BYTES, WIRE_TAG_BYTES) == 0 ? 0
+										 : CTR_DROP_AUTH;
 }
 
-uint64_t wire_cookie(
-	const uint8_t secret[16], struct net_addr addr, uint64_t client, uint64_t boot)
+uint64_t wire_cookie(const uint8_t secret[16], struct net_addr addr, uint64_t client, uint64_t boot)
 {
 	uint8_t in[24], out[crypto_shorthash_BYTES];
 	uint64_t cookie;

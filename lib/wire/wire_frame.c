@@ -35,7 +35,7 @@ struct slot {
 	uint64_t first_ns;  // arrival of the first segment
 	uint64_t have[FRAME_SEGMENTS_MAX / 64];
 	uint32_t total;
-	uint32_t part;      // bytes of every part but the last
+	uint32_t part;  // bytes of every part but the last
 	uint32_t next, previous;  // free list (next only), or order of arrival
 	uint16_t count, missing;
 	uint8_t type;
@@ -52,7 +52,7 @@ struct wire_reassembly {
 	uint64_t timeout_ns;
 	uint64_t recent_ns;  // age at which a completed frame is forgotten
 	struct slot *slots;
-	uint8_t *bytes;      // FRAME_BYTES_MAX a slot
+	uint8_t *bytes;  // FRAME_BYTES_MAX a slot
 	struct index index;  // hash of the name -> filling slot + 1
 	struct recent *recent;
 	uint32_t recent_sets;  // power of two
@@ -74,8 +74,9 @@ struct wire_reassembly *wire_reassembly_create(uint32_t frames, uint64_t timeout
 		return NULL;
 	r->frames = frames;
 	r->timeout_ns = timeout_ns;
-	r->recent_ns = timeout_ns > UINT64_MAX / RECENT_AGE_TIMEOUTS ?
-		UINT64_MAX : timeout_ns * RECENT_AGE_TIMEOUTS;
+	r->recent_ns = timeout_ns > UINT64_MAX / RECENT_AGE_TIMEOUTS
+			       ? UINT64_MAX
+			       : timeout_ns * RECENT_AGE_TIMEOUTS;
 	r->recent_sets = RECENT_SETS_MIN;
 	while (r->recent_sets < frames)
 		r->recent_sets *= 2;
@@ -130,8 +131,8 @@ static struct recent *recent_set(struct wire_reassembly *r, uint64_t hash)
 	return &r->recent[(size_t)((hash >> 20) & (r->recent_sets - 1)) * RECENT_WAYS];
 }
 
-static bool recent_has(struct wire_reassembly *r, const struct frame_name *name, uint64_t hash,
-	uint64_t now_ns)
+static bool recent_has(
+	struct wire_reassembly *r, const struct frame_name *name, uint64_t hash, uint64_t now_ns)
 {
 	const struct recent *const set = recent_set(r, hash);
 
@@ -143,8 +144,8 @@ static bool recent_has(struct wire_reassembly *r, const struct frame_name *name,
 	return false;
 }
 
-static void recent_add(struct wire_reassembly *r, const struct frame_name *name, uint64_t hash,
-	uint64_t now_ns)
+static void recent_add(
+	struct wire_reassembly *r, const struct frame_name *name, uint64_t hash, uint64_t now_ns)
 {
 	struct recent *const set = recent_set(r, hash);
 	struct recent *into = &set[0];
@@ -244,15 +245,15 @@ static bool fits(const struct slot *s, const struct wire_segment *m)
 	const uint32_t len = m->index + 1u == s->count ? s->total - at : s->part;
 
 	return m->type == s->type && m->total == s->total && m->count == s->count &&
-		m->offset == at && m->part.len == len;
+	       m->offset == at && m->part.len == len;
 }
 
 // What wire_get_segment has checked, as far as memory depends on it.
 static bool bounded(const struct wire_segment *m)
 {
 	return m->count >= 2 && m->count <= FRAME_SEGMENTS_MAX && m->index < m->count &&
-		m->total <= FRAME_BYTES_MAX && m->part.len != 0 && m->part.len <= m->total &&
-		m->offset <= m->total - m->part.len;
+	       m->total <= FRAME_BYTES_MAX && m->part.len != 0 && m->part.len <= m->total &&
+	       m->offset <= m->total - m->part.len;
 }
 
 enum wire_part wire_reassembly_add(struct wire_reassembly *r, const struct wire_header *header,
@@ -287,8 +288,8 @@ enum wire_part wire_reassembly_add(struct wire_reassembly *r, const struct wire_
 	have = &s->have[segment->index / 64];
 	at = r->bytes + (size_t)i * FRAME_BYTES_MAX + segment->offset;
 	if (*have & bit)
-		return memcmp(at, segment->part.p, segment->part.len) == 0 ? WIRE_PART_MORE :
-									     WIRE_PART_BAD;
+		return memcmp(at, segment->part.p, segment->part.len) == 0 ? WIRE_PART_MORE
+									   : WIRE_PART_BAD;
 	memcpy(at, segment->part.p, segment->part.len);
 	*have |= bit;
 	if (--s->missing != 0)

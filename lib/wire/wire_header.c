@@ -28,7 +28,7 @@ _Static_assert(offsetof(struct header_bytes, bytes) == 32, "wire format");
 static bool type_known(uint8_t type)
 {
 	return (type >= WIRE_HELLO && type <= WIRE_PUBLISH_ACK) ||
-		(type >= WIRE_PUSH && type <= WIRE_SEGMENT);
+	       (type >= WIRE_PUSH && type <= WIRE_SEGMENT);
 }
 
 void wire_put_header(uint8_t *p, const struct wire_header *header)
@@ -49,8 +49,8 @@ void wire_put_header(uint8_t *p, const struct wire_header *header)
 	memcpy(p, &h, sizeof(h));
 }
 
-int wire_get_header(const uint8_t *p, uint32_t len, struct wire_header *header,
-	struct wire_view *body)
+int wire_get_header(
+	const uint8_t *p, uint32_t len, struct wire_header *header, struct wire_view *body)
 {
 	struct header_bytes h;
 	uint32_t around = WIRE_HEADER_BYTES;

@@ -77,8 +77,8 @@ static int print_hello_ack(struct text *t, struct wire_view body)
 	if (bad == 0)
 		add(t,
 			" status=%s cookie=%016" PRIx64 " node=%" PRIu64 "/%" PRIx64
-			" ports=%u+%u version=%u mtu=%u payload_max=%" PRIu32 " heartbeat_ms=%" PRIu32
-			" topology=%" PRIu64,
+			" ports=%u+%u version=%u mtu=%u payload_max=%" PRIu32
+			" heartbeat_ms=%" PRIu32 " topology=%" PRIu64,
 			wire_status_name(m.status), m.cookie, m.node_id, m.node_boot, m.port_base,
 			m.workers, m.version, m.mtu, m.payload_max, m.heartbeat_ms,
 			m.topology_version);

@@ -55,8 +55,8 @@ _Static_assert(offsetof(struct record_bytes, routes) == WIRE_RECORD_ROUTES_OFFSE
 _Static_assert(sizeof(struct push_ack_bytes) == 16, "wire format");
 _Static_assert(sizeof(struct receipt_bytes) == 16, "wire format");
 _Static_assert(WIRE_PUSH_BYTES + WIRE_RECORD_BYTES + 2u * ID_LEN_MAX + PAYLOAD_MAX +
-			FRAME_ROUTES_MAX * WIRE_ROUTE_BYTES <=
-		FRAME_BYTES_MAX,
+			       FRAME_ROUTES_MAX * WIRE_ROUTE_BYTES <=
+		       FRAME_BYTES_MAX,
 	"a frame holds the largest message with the most routes");
 
 // --- PUSH ---------------------------------------------------------------------------------------------
@@ -86,8 +86,8 @@ bool wire_put_push(struct wire_buf *out, const struct wire_push *m)
 static bool record_valid(const struct record_bytes *b)
 {
 	return b->message_id != 0 && b->payload_bytes <= PAYLOAD_MAX && b->channel_type >= 1 &&
-		b->channel_type <= CHANNEL_TYPE_MAX && b->channel_len != 0 &&
-		(b->flags & ~(unsigned)RECORD_FLAGS) == 0;
+	       b->channel_type <= CHANNEL_TYPE_MAX && b->channel_len != 0 &&
+	       (b->flags & ~(unsigned)RECORD_FLAGS) == 0;
 }
 
 bool wire_put_record(struct wire_buf *out, const struct wire_record *m)
@@ -107,8 +107,7 @@ bool wire_put_record(struct wire_buf *out, const struct wire_record *m)
 
 	if (!record_valid(&b))
 		return wire_refuse(out);
-	at = wire_reserve(
-		out, (uint32_t)sizeof(b) + b.channel_len + b.from_len + b.payload_bytes);
+	at = wire_reserve(out, (uint32_t)sizeof(b) + b.channel_len + b.from_len + b.payload_bytes);
 	if (at == NULL)
 		return false;
 	at = wire_copy(at, &b, sizeof(b));
@@ -131,7 +130,7 @@ static int record_take(struct wire_view *body, struct wire_record *record)
 	if (!record_valid(&b) || b.zero34 != 0 || b.routes == 0)
 		return CTR_DROP_FIELD;
 	want = (uint32_t)sizeof(b) + b.channel_len + b.from_len + b.payload_bytes +
-		b.routes * WIRE_ROUTE_BYTES;
+	       b.routes * WIRE_ROUTE_BYTES;
 	if (body->len < want)
 		return CTR_DROP_SHORT;
 	at = body->p + sizeof(b);
@@ -176,8 +175,8 @@ int wire_get_push(struct wire_view body, struct wire_push *m)
 	if (body.len < sizeof(b))
 		return CTR_DROP_SHORT;
 	memcpy(&b, body.p, sizeof(b));
-	if (b.gateway_boot == 0 || b.records == 0 || b.routes == 0 ||
-		b.routes > FRAME_ROUTES_MAX || b.need_ack > 1 || b.zero22 != 0)
+	if (b.gateway_boot == 0 || b.records == 0 || b.routes == 0 || b.routes > FRAME_ROUTES_MAX ||
+		b.need_ack > 1 || b.zero22 != 0)
 		return CTR_DROP_FIELD;
 	*m = (struct wire_push){
 		.push_id = b.push_id,
@@ -280,7 +279,7 @@ uint16_t wire_position(struct wire_view positions, uint32_t i)
 static bool receipt_valid(uint32_t first, uint32_t bytes)
 {
 	return first % 8 == 0 && bytes != 0 && bytes <= FRAME_ROUTES_MAX / 8 &&
-		first + 8 * bytes <= FRAME_ROUTES_MAX;
+	       first + 8 * bytes <= FRAME_ROUTES_MAX;
 }
 
 bool wire_put_receipt(struct wire_buf *out, const struct wire_receipt *m)

@@ -35,11 +35,11 @@ static bool segment_valid(const struct wire_segment *m)
 	if (m->index + 1u == m->count) {
 		size = m->offset / (m->count - 1u);
 		return m->offset % (m->count - 1u) == 0 && m->offset + part == m->total &&
-			part <= size;
+		       part <= size;
 	}
 	size = part;
 	return m->offset == m->index * size && m->total > (m->count - 1u) * size &&
-		m->total <= m->count * size;
+	       m->total <= m->count * size;
 }
 
 bool wire_put_segment(struct wire_buf *out, const struct wire_segment *m)

@@ -70,10 +70,9 @@ _Static_assert(sizeof(struct heartbeat_ack_bytes) == 32, "wire format");
 _Static_assert(sizeof(struct announce_bytes) == 16, "wire format");
 _Static_assert(sizeof(struct announce_ack_bytes) == 24, "wire format");
 _Static_assert(sizeof(struct hello_ack_bytes) <= sizeof(struct hello_bytes), "no amplification");
-_Static_assert(sizeof(struct heartbeat_ack_bytes) <= sizeof(struct heartbeat_bytes),
-	"no amplification");
-_Static_assert(sizeof(struct announce_ack_bytes) <=
-		sizeof(struct announce_bytes) + ENTRY_BYTES + 1,
+_Static_assert(
+	sizeof(struct heartbeat_ack_bytes) <= sizeof(struct heartbeat_bytes), "no amplification");
+_Static_assert(sizeof(struct announce_ack_bytes) <= sizeof(struct announce_bytes) + ENTRY_BYTES + 1,
 	"no amplification: an answer without rejects to an announcement of one entry");
 
 // --- HELLO --------------------------------------------------------------------------------------------
@@ -81,8 +80,8 @@ _Static_assert(sizeof(struct announce_ack_bytes) <=
 static bool hello_valid(const struct wire_hello *m)
 {
 	return (m->role == WIRE_ROLE_PUBLISHER || m->role == WIRE_ROLE_GATEWAY) &&
-		m->version_min >= 1 && m->version_min <= m->version_max && m->mtu >= MTU_MIN &&
-		m->mtu <= MTU_MAX;
+	       m->version_min >= 1 && m->version_min <= m->version_max && m->mtu >= MTU_MIN &&
+	       m->mtu <= MTU_MAX;
 }
 
 bool wire_put_hello(struct wire_buf *out, const struct wire_hello *m)
@@ -137,9 +136,8 @@ static bool hello_ack_valid(const struct wire_hello_ack *m)
 		return false;
 	if (m->mtu != 0 && (m->mtu < MTU_MIN || m->mtu > MTU_MAX))
 		return false;
-	return !ok ||
-		(m->workers != 0 && m->port_base != 0 && m->mtu != 0 && m->version != 0 &&
-			m->node_id != 0 && m->node_boot != 0 && m->heartbeat_ms != 0);
+	return !ok || (m->workers != 0 && m->port_base != 0 && m->mtu != 0 && m->version != 0 &&
+			      m->node_id != 0 && m->node_boot != 0 && m->heartbeat_ms != 0);
 }
 
 bool wire_put_hello_ack(struct wire_buf *out, const struct wire_hello_ack *m)

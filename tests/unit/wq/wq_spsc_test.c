@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+// The one-to-one ring: order, fullness, and two real threads.
+#include "wq_spsc.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "unit.h"
+
+static void full_is_said_and_nothing_is_overwritten(void **state)
+{
+	struct wq_spsc ring;
+	uint32_t v;
+
+	assert_int_equal(wq_spsc_init(&ring, 4, sizeof(v)), 0);
+	for (v = 0; v < 4; v++)
+		assert_true(wq_spsc_push(&ring, &v));
+	assert_false(wq_spsc_push(&ring, &v));
+	assert_null(wq_spsc_reserve(&ring));
+	assert_int_equal(wq_spsc_depth(&ring), 4);
+	for (v = 0; v < 4; v++) {
+		assert_int_equal(*(uint32_t *)wq_spsc_peek(&ring), v);
+		wq_spsc_drop(&ring);
+	}
+	assert_null(wq_spsc_peek(&ring));
+	wq_spsc_fini(&ring);
+}
+
+static void bad_sizes_are_refused(void **state)
+{
+	struct wq_spsc ring;
+
+	assert_int_equal(wq_spsc_init(&ring, 3, 8), -EINVAL);
+	assert_int_equal(wq_spsc_init(&ring, 1, 8), -EINVAL);
+	assert_int_equal(wq_spsc_init(&ring, 8, 0), -EINVAL);
+	assert_int_equal(wq_spsc_init(&ring, 8, 65537), -EINVAL);
+	assert_int_equal(wq_spsc_init(&ring, 1u << 25, 8), -EINVAL);
+}
+
+#define ITEMS 1000000u
+
+static void *produce(void *arg)
+{
+	struct wq_spsc *ring = arg;
+
+	for (uint64_t i = 0; i < ITEMS;) {
+		uint64_t item[2] = {i, ~i};
+
+		if (wq_spsc_push(ring, item))
+			i++;
+		else
+			sched_yield();
+	}
+	return NULL;
+}
+
+static void two_threads_keep_order_and_content(void **state)
+{
+	struct wq_spsc ring;
+	pthread_t thread;
+
+	assert_int_equal(wq_spsc_init(&ring, 256, 16), 0);
+	assert_int_equal(pthread_create(&thread, NULL, produce, &ring), 0);
+	for (uint64_t i = 0; i < ITEMS;) {
+		const uint64_t *item = wq_spsc_peek(&ring);
+
+		if (item == NULL) {
+			sched_yield();
+			continue;
+		}
+		assert_int_equal(item[0], i);
+		assert_int_equal(item[1], ~i);
+		wq_spsc_drop(&ring);
+		i++;
+	}
+	pthread_join(thread, NULL);
+	wq_spsc_fini(&ring);
+}
+
+static void the_index_may_wrap(void **state)
+{
+	struct wq_spsc ring;
+
+	assert_int_equal(wq_spsc_init(&ring, 8, 4), 0);
+	atomic_store(&ring.head, UINT32_MAX - 3);
+	atomic_store(&ring.tail, UINT32_MAX - 3);
+	ring.head_cached = ring.tail_cached = UINT32_MAX - 3;
+	for (uint32_t round = 0; round < 4; round++) {
+		for (uint32_t v = 0; v < 8; v++)
+			assert_true(wq_spsc_push(&ring, &v));
+		assert_false(wq_spsc_push(&ring, &round));
+		for (uint32_t v = 0; v < 8; v++) {
+			assert_int_equal(*(uint32_t *)wq_spsc_peek(&ring), v);
+			wq_spsc_drop(&ring);
+		}
+	}
+	wq_spsc_fini(&ring);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(full_is_said_and_nothing_is_overwritten),
+		cmocka_unit_test(bad_sizes_are_refused),
+		cmocka_unit_test(two_threads_keep_order_and_content),
+		cmocka_unit_test(the_index_may_wrap),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
