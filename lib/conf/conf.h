@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -37,10 +38,10 @@ struct conf {
 		char log_level[8];         // node.log_level: error, warn, info, debug
 	} node;
 	struct {
-		char lcores[CONF_NAME_MAX];  // eal.lcores: worker cores, EAL --lcores syntax is made from it
+		char lcores[CONF_NAME_MAX];  // eal.lcores: CPUs of the workers, "auto" or as in 1,3-5
 		uint32_t memory_bytes;       // eal.memory
 		bool hugepages;              // eal.hugepages
-		char file_prefix[32];        // eal.file_prefix
+		char file_prefix[32];        // eal.file_prefix; empty: made from node.id
 		char extra[256];             // eal.extra: appended as written
 	} eal;
 	struct {
@@ -69,15 +70,16 @@ struct conf {
 		uint8_t key_count;
 		uint8_t key_id[CONF_KEYS_MAX];
 		char key_file[CONF_KEYS_MAX][CONF_PATH_MAX];  // 32 bytes in hex, mode 0600
-		uint8_t send_key;            // index
+		uint8_t send_key;            // index; auth.send_key names its id
 	} auth;
 	struct {
 		uint8_t mode;                // meta.mode
-		char program[CONF_PATH_MAX]; // meta.program, for embedded
+		char program[CONF_PATH_MAX]; // meta.program, for embedded; empty: tagcast-metad beside tagcastd
 		uint64_t map_bytes;          // meta.map_size: address space of the store
 		uint64_t fence_wait_ns;      // meta.fence_wait: how long a mutation waits for the fast process
 		uint64_t journal_commits, dedup_commits;
 		uint32_t stages;
+		uint64_t stage_commits;      // meta.stage_commits: an idle stage is dropped after so many
 		uint32_t feed_backlog_bytes; // meta.feed_backlog
 	} meta;
 	struct {
@@ -94,7 +96,7 @@ struct conf {
 		uint32_t window;             // limits.window: idempotence entries per worker
 		uint64_t window_age_ns;      // limits.window_age
 		uint64_t tag_bytes;          // limits.tag_memory
-		uint32_t build_members_per_step;
+		uint32_t build_members_per_step;  // limits.build_members_per_step
 	} limits;
 	struct {
 		uint64_t heartbeat_ns;       // delivery.heartbeat
@@ -112,7 +114,8 @@ struct conf {
 	} delivery;
 };
 
-// Fills `conf` with the defaults of the schema (required keys stay empty).
+// Fills `conf` with the defaults of the schema (required keys stay 0). All bytes not named are 0, so that
+// two of these compare with memcmp.
 void conf_defaults(struct conf *conf);
 
 // Parses `text` (len bytes). `file` is used in messages only.
@@ -124,3 +127,7 @@ int conf_load(const char *file, struct conf *conf, char *error);
 
 // Prints the effective configuration as YAML that conf_parse takes again.
 void conf_print(const struct conf *conf, FILE *out);
+
+// Prints the manual: every option with meaning, type, range, default, reloadable or not, set to its default
+// (required ones to an example). config/tagcastd.yaml is this text.
+void conf_print_manual(FILE *out);

@@ -22,8 +22,9 @@ enum store_op {
 	STORE_ADD = 4,             // add UIDs to a list of the channel; creates the channel when absent
 	STORE_REMOVE = 5,          // remove UIDs
 	STORE_RESET = 6,           // the list becomes exactly these UIDs (also "reset + add", "remove all")
-	STORE_STAGE = 7,           // a chunk of a large ADD/REMOVE/RESET, invisible
-	STORE_CLOSE = 8,           // makes a stage visible
+	STORE_STAGE = 7,           // a chunk of a large ADD/REMOVE/RESET, invisible; the first one opens
+	STORE_CLOSE = 8,           // makes a stage visible; `uid_count` (no uids) may name the number of
+				   // UIDs of all chunks: another number staged is INVALID, 0 = unchecked
 	STORE_ABORT = 9,           // drops a stage
 };
 
@@ -49,7 +50,14 @@ enum store_result_code {
 };
 const char *store_result_name(enum store_result_code code);
 
+// A de-duplication key: bytes 0..7 the commit number its maker last knew (u64 LE, the base), bytes 8..15
+// unique among the keys of one base and not 0. A key is remembered for `dedup_commits` commits. Any application of
+// it happened at or after its base, so a key not found is new while its base is inside the window; with
+// an older base it may have been forgotten and gets EXPIRED, and a base in the future is INVALID. What
+// was answered BUSY, INVALID, LIMIT or EXPIRED did nothing, is not remembered and may be sent again.
 #define STORE_DEDUP_BYTES 16u
+void store_dedup_key(uint8_t key[STORE_DEDUP_BYTES], uint64_t commit, uint64_t unique);
+
 #define STORE_UIDS_INLINE_MAX 8192u  // UIDs of one unstaged command; bytes bounded by ENTRY_BYTES_MAX too
 
 // UIDs are packed: u8 length (1..255), bytes, repeated `uid_count` times.
@@ -71,7 +79,7 @@ struct store_result {
 	uint8_t repeated;   // 1: answered from the de-duplication table
 	uint64_t commit;    // commit number the caller may wait for (the current one when nothing changed)
 	uint64_t smv;       // of the channel, after
-	uint32_t changed;   // rows added or removed
+	uint32_t changed;   // rows added or removed; of a STAGE: rows its chunk will change at CLOSE
 };
 
 // Encodes a command / a batch entry. Returns: bytes written, or -ENOSPC, -EINVAL.
@@ -91,9 +99,11 @@ static inline bool store_uids_next(const uint8_t **p, const uint8_t *end, struct
 	return true;
 }
 
-// What a change looked like, kept in the journal and sent down the feed, in commit order.
+// What a change looked like, kept in the journal and sent down the feed, in commit order: one delta for
+// each commit number, without gap. Any of ADD, REMOVE, BULK, CHANNEL may be the first sight of a channel
+// or bring a removed one back (with all its lists empty before).
 enum store_delta_kind {
-	STORE_DELTA_CHANNEL = 1,  // created, flags changed
+	STORE_DELTA_CHANNEL = 1,  // created, flags changed; the lists are as before, the SMV moved
 	STORE_DELTA_REMOVED = 2,  // channel gone (tombstone)
 	STORE_DELTA_ADD = 3,      // UIDs added to `list` (only those that changed something)
 	STORE_DELTA_REMOVE = 4,
@@ -152,20 +162,28 @@ struct store_tx {
 	void *tx;
 };
 
-// Limits of the store that an operator may tune.
+// Limits of the store that an operator may tune. All but journal_commits decide results, so they must be
+// the same on every node of a cluster.
 struct store_limits {
 	uint64_t journal_commits;  // deltas kept; older subscribers rebuild
-	uint64_t dedup_commits;    // de-duplication keys kept
+	uint64_t dedup_commits;    // de-duplication keys kept; twice as many of results that changed nothing
 	uint32_t stages;           // open stages at once
 	uint64_t stage_commits;    // a stage idle for this many log indexes is dropped
+	uint32_t fold_rows;        // rows up to which a closed stage is merged on the spot and listed in
+				   // its delta; 0: 4096
 };
 
 // Formats an empty backend or checks an existing one. Returns: 0; -EPROTO for a newer or foreign format
-// (`why` says which); other -errno: fault.
+// (`why` says which); other -errno: fault. A new store has generation 1.
 int store_open(struct store_tx *tx, uint64_t cluster_id, const char **why);
 
+// Sets the store's generation, which is no part of the replicated state: called by whoever formats the
+// store anew or replaces its content, with a value never used before (its clock or random bits).
+int store_set_generation(struct store_tx *tx, uint64_t generation);
+
 // Applies the batch `data` of log index `index`: one or more encoded commands, each with its own result.
-// An index at or below the applied one is skipped (results say repeated). Bad commands give a result
+// An index at or below the applied one is skipped (results say repeated, with what the de-duplication
+// key still knows, else NO_CHANGE). All commands are applied also when there are more than results. Bad commands give a result
 // code, never an error. `on_delta` is called for each change, in commit order; it must only copy.
 // Returns: number of results written (<= results_max), or -errno: a fault of the backend, which the
 // caller answers by ending the process.
@@ -174,6 +192,7 @@ int store_apply(struct store_tx *tx, const struct store_limits *limits, uint64_t
 	const uint8_t *data, uint32_t len, struct store_result *results, uint32_t results_max,
 	store_on_delta on_delta, void *ctx);
 
-// Bounded background work on the same transaction: merging generations, dropping dead rows, old journal
-// and de-duplication entries. Does at most `steps` row operations. Returns: rows done, or -errno.
+// Bounded background work on the same transaction: dropping dead rows, merging generations, trimming the
+// journal. Never changes what a reader sees or a command results in, so each node runs it when it likes.
+// Does at most `steps` row operations. Returns: rows done (0: nothing left to do), or -errno.
 int store_compact(struct store_tx *tx, const struct store_limits *limits, uint32_t steps);

@@ -9,7 +9,6 @@
 //                                      <- DELTA(store_delta) ...                in commit order, no gap
 //   APPLIED(commit) ->                           the subscriber's workers all act on `commit`
 //                                      <- LAGGED()                              told, then closed: resubscribe
-//   REPORT(name, value)* ->                      counters for metrics; optional
 #pragma once
 
 #include "store.h"
@@ -35,7 +34,7 @@ struct store_feed_frame {
 	struct store_delta delta;
 };
 
-// Appends one frame. Returns: bytes written, or -ENOSPC.
+// Writes one frame. Returns: bytes written, -ENOSPC, or -EINVAL (not a frame).
 int store_feed_encode(const struct store_feed_frame *frame, uint8_t *out, uint32_t cap);
-// Takes one frame off p. Returns: bytes used; 0 when more bytes are needed; -EPROTO: not a frame, close.
+// Takes one frame off p; a delta points into p. Returns: bytes used; 0 when more bytes are needed; -EPROTO: not a frame, close.
 int store_feed_decode(const uint8_t *p, uint32_t len, struct store_feed_frame *frame);

@@ -12,6 +12,7 @@ struct store_position {
 	uint64_t generation;  // changes when the whole content was replaced: reopen and rebuild
 	uint64_t cluster_id;
 };
+// Returns: 0; -ENOENT: not formatted yet; other -errno.
 int store_read_position(struct store_tx *tx, struct store_position *position);
 
 struct store_channel {
@@ -38,12 +39,20 @@ struct store_page {
 	uint32_t count;
 	bool last;            // no member after this page
 	uint32_t bytes_used;  // of `uids`
+	uint8_t next_len;     // unless last: `after` of the next page
+	uint8_t next[ID_LEN_MAX];
 };
-// Reads up to `max` members with a UID after `after` (len 0 = from the start) into `uids` (packed),
-// stopping before `cap` bytes. Returns: 0; -ENOENT: no such channel; other -errno.
+// Rows beyond `max` that one page may look at. Generations not merged yet hide rows, so a page may be
+// short, even empty, and still not be the last: go on from `next`, never from the last UID seen.
+#define STORE_PAGE_SKIP_MAX 32768u
+// Reads up to `max` (>= 1) members with a UID after `after` (len 0 = from the start) into `uids`
+// (packed), stopping before `cap` (>= 256) bytes.
+// Returns: 0; -ENOENT: no such channel or a tombstone (an empty last page, commit, generation and SMV
+// are set); -EINVAL; other -errno.
 int store_read_page(struct store_tx *tx, const struct channel_key *key, enum store_list list,
 	struct id_view after, uint32_t max, uint8_t *uids, uint32_t cap, struct store_page *page);
 
 // The delta with the lowest commit number above `commit`; points into the transaction.
-// Returns: 0; -ENOENT: none yet; -ESTALE: the journal no longer reaches back to `commit`.
+// Returns: 0; -ENOENT: none yet; -ESTALE: the journal no longer reaches back to `commit`, or `commit` is
+// ahead of this store (another history): read the whole store again.
 int store_read_delta(struct store_tx *tx, uint64_t commit, struct store_delta *delta);
