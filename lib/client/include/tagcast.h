@@ -81,7 +81,8 @@ struct tagcast_callbacks {
 	// Gateway: deliver `message` to `session` (its uid and the user pointer given at open).
 	enum tagcast_verdict (*deliver)(void *ctx, uint32_t session, void *user,
 		const struct tagcast_message *message);
-	// Gateway: registered (1) with a node, or lost (0) until announced again; the library announces.
+	// Gateway: registered (1) with a node, or lost (0); the library registers and announces again.
+	// tagcast_announce_pending tells when the node knows all sessions.
 	void (*state)(void *ctx, int registered);
 	void *ctx;
 };
@@ -97,9 +98,10 @@ struct tagcast_config {
 	int socket_buffer_bytes; // 0: 8 MiB wanted, what the system grants is taken
 	uint8_t key_id;
 	const uint8_t *key;      // 32 bytes, NULL: authentication off
-	uint32_t window_messages; // duplicate suppression, per client; 0: 65536
+	// Gateways: repeats are suppressed among the last deliveries, each one message to one session.
+	uint32_t window_messages; // deliveries remembered, up to 2^24; 0: 262144
 	uint32_t window_ms;       // how long; 0: 60000
-	uint32_t publish_inflight_max; // 0: 1024
+	uint32_t publish_inflight_max; // up to 2^20; 0: 1024
 };
 
 // Opens the socket and starts to say hello. Owns: `config` is copied, the object is the caller's.
@@ -107,6 +109,7 @@ struct tagcast_config {
 TAGCAST_API int tagcast_open(const struct tagcast_config *config,
 	const struct tagcast_callbacks *callbacks, struct tagcast **client);
 // Says goodbye (a gateway's sessions end at once) and frees everything; outcomes not given are lost.
+// Never from inside a callback.
 TAGCAST_API void tagcast_close(struct tagcast *client);
 
 // Readable when tagcast_process has something to do (an epoll descriptor; it covers timers too).
@@ -135,11 +138,14 @@ TAGCAST_API int tagcast_publish(struct tagcast *client, const struct tagcast_pub
 TAGCAST_API uint32_t tagcast_publish_pending(const struct tagcast *client);
 
 // Gateway: a client connected as `uid`. *session names it until closed. The announcement goes out in
-// bulk with the next process call. Returns: 0; -EINVAL; -ENOSPC: no slot; -EPERM: not a gateway.
+// bulk with the next process call. *session is never 0. Returns: 0; -EINVAL; -ENOMEM; -ENOSPC: no slot;
+// -EPERM: not a gateway.
 TAGCAST_API int tagcast_session_open(struct tagcast *client, struct tagcast_id uid, void *user,
 	uint32_t *session);
 TAGCAST_API int tagcast_session_close(struct tagcast *client, uint32_t session);
-// Gateway: the client of `session` acknowledged a message (ack=client).
+// Gateway: the client of `session` acknowledged a message (ack=client). May be called from inside
+// deliver; receipts go out in bulk with the next process call.
+// Returns: 0; -EINVAL: no such session; -ENOENT: nothing awaits it, or it is too long ago; -EPERM.
 TAGCAST_API int tagcast_receipt(struct tagcast *client, uint32_t session, struct tagcast_id channel,
 	unsigned channel_type, uint64_t message_id);
 // Sessions opened or closed and not yet confirmed by the node.
@@ -149,6 +155,7 @@ struct tagcast_stats {
 	uint64_t rx_datagrams, tx_datagrams, rx_bad;
 	uint64_t published, outcomes, publish_resends;
 	uint64_t pushes, records, delivered, suppressed, unknown_session;
+	uint64_t stale_pushes;  // meant for a registration of this gateway that has ended
 	uint64_t announces, announce_resends, hellos;
 };
 TAGCAST_API void tagcast_stats(const struct tagcast *client, struct tagcast_stats *stats);
