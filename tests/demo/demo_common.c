@@ -60,8 +60,8 @@ static void check_payload(struct demo *demo, const struct tagcast_message *m)
 		demo->bad_payload++;
 }
 
-static enum tagcast_verdict on_deliver(void *ctx, uint32_t session, void *user,
-	const struct tagcast_message *m)
+static enum tagcast_verdict on_deliver(
+	void *ctx, uint32_t session, void *user, const struct tagcast_message *m)
 {
 	struct demo *demo = ctx;
 
@@ -119,8 +119,9 @@ int demo_open(struct demo *demo, int argc, char **argv,
 {
 	const struct tagcast_callbacks callbacks = {
 		.outcome = outcome, .deliver = on_deliver, .state = on_state, .ctx = demo};
-	struct tagcast_config config = {
-		.gateway = 1, .window_messages = WINDOW_DELIVERIES, .publish_inflight_max = INFLIGHT_MAX};
+	struct tagcast_config config = {.gateway = 1,
+		.window_messages = WINDOW_DELIVERIES,
+		.publish_inflight_max = INFLIGHT_MAX};
 	uint8_t key[32];
 	int rc;
 
@@ -181,7 +182,8 @@ static void command_open(struct demo *demo, const char *file)
 		if (uid.len == 0)
 			continue;
 		name = strdup(line);
-		rc = name != NULL ? tagcast_session_open(demo->client, uid, name, &session) : -ENOMEM;
+		rc = name != NULL ? tagcast_session_open(demo->client, uid, name, &session)
+				  : -ENOMEM;
 		if (rc != 0) {
 			printf("error %s: %s\n", line, strerror(-rc));
 			break;
@@ -202,13 +204,14 @@ static void print_stats(const struct demo *demo)
 	printf("stats sessions=%u delivered=%llu suppressed=%llu late=%llu unknown_session=%llu "
 	       "stale_pushes=%llu pushes=%llu records=%llu rx=%llu tx=%llu rx_bad=%llu hellos=%llu "
 	       "publish_resends=%llu announce_resends=%llu bad_payload=%llu",
-		demo->sessions, (unsigned long long)demo->delivered, (unsigned long long)s.suppressed,
-		(unsigned long long)demo->late, (unsigned long long)s.unknown_session,
-		(unsigned long long)s.stale_pushes, (unsigned long long)s.pushes,
-		(unsigned long long)s.records, (unsigned long long)s.rx_datagrams,
-		(unsigned long long)s.tx_datagrams, (unsigned long long)s.rx_bad,
-		(unsigned long long)s.hellos, (unsigned long long)s.publish_resends,
-		(unsigned long long)s.announce_resends, (unsigned long long)demo->bad_payload);
+		demo->sessions, (unsigned long long)demo->delivered,
+		(unsigned long long)s.suppressed, (unsigned long long)demo->late,
+		(unsigned long long)s.unknown_session, (unsigned long long)s.stale_pushes,
+		(unsigned long long)s.pushes, (unsigned long long)s.records,
+		(unsigned long long)s.rx_datagrams, (unsigned long long)s.tx_datagrams,
+		(unsigned long long)s.rx_bad, (unsigned long long)s.hellos,
+		(unsigned long long)s.publish_resends, (unsigned long long)s.announce_resends,
+		(unsigned long long)demo->bad_payload);
 	if (demo->stats != NULL)
 		demo->stats(demo);
 	putchar('\n');

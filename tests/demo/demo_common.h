@@ -11,11 +11,11 @@
 
 struct demo {
 	struct tagcast *client;
-	FILE *log;             // deliveries
+	FILE *log;  // deliveries
 	uint32_t sessions;
 	bool registered;
-	bool waiting;          // an "open" is answered when all is announced
-	bool receipts;         // acknowledge messages that ask for it
+	bool waiting;  // an "open" is answered when all is announced
+	bool receipts;  // acknowledge messages that ask for it
 	bool quit;
 	uint64_t delivered, late, bad_payload;
 	// the message checked last, so that one payload is not checked for each of its receivers
