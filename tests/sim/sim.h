@@ -70,6 +70,7 @@ struct sim_channel {
 	uint8_t tag_key[16];
 	uint64_t tag_version, tag_smv;
 	bool tag_seen, key_may_change;
+	uint32_t removals, removals_seen;  // of the channel; a re-created one is a new incarnation
 };
 
 struct sim_mutation {

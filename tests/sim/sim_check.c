@@ -38,7 +38,8 @@ static struct sim_state expected(const struct sim_state *old, const struct sim_m
 		or_set(list, &m->set, true);
 		break;
 	case STORE_RESET:
-		next.exists = true;
+		// Emptying what does not exist changes nothing.
+		next.exists = old->exists || m->set.bits[0] != 0 || m->set.bits[1] != 0;
 		*list = m->set;
 		break;
 	case STORE_CHANNEL_REMOVE:
@@ -85,6 +86,7 @@ void sim_check_applied(struct sim *s, uint32_t index, const struct store_result 
 	next.begin_ns = m->proposed_ns;
 	next.end_ns = SIM_NEVER;
 	m->state = c->states;
+	c->removals += m->op == STORE_CHANNEL_REMOVE;
 	c->state[c->states++] = next;
 	sim_trace(s, "room-%u is at version %llu", m->channel, (unsigned long long)next.smv);
 }
@@ -192,6 +194,10 @@ void sim_check_tags(struct sim *s)
 			break;
 		}
 		const bool same = memcmp(c->tag_key, info.fence.key, 16) == 0;
+		if (!same && c->removals_seen != c->removals) {
+			c->key_may_change = true;
+			c->removals_seen = c->removals;
+		}
 		if (c->tag_seen && !same && !c->key_may_change && !s->p.short_ttl)
 			sim_fail(s, "I5: an ordinary change gave the channel another key");
 		if (c->tag_seen && same && info.fence.version < c->tag_version)
@@ -254,7 +260,7 @@ static void check_sums(struct sim *s)
 		t[CTR_ROUTE_NO_BUFFER];
 	const uint64_t publishes = t[CTR_PUB_OK] + t[CTR_PUB_DUPLICATE] + t[CTR_PUB_UNKNOWN_CHANNEL] +
 		t[CTR_PUB_BUSY] + t[CTR_PUB_TOO_LARGE] + t[CTR_PUB_RETRYABLE] + t[CTR_PUB_EXPIRED] +
-		t[CTR_PUB_BAD];
+		t[CTR_PUB_BAD] + t[CTR_PUB_INCOMPLETE] + t[CTR_PUB_PENDING];
 
 	if (s->p.crashes)
 		return;  // a crash cuts its incarnation's sums short

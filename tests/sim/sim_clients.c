@@ -141,6 +141,16 @@ int sim_gateway_restart(struct sim *s, uint32_t g)
 	if (gw->core != NULL)
 		client_core_destroy(gw->core);
 	gw->core = NULL;
+	// What this process had sent and not heard of dies with it.
+	for (uint32_t i = 0; i < s->messages; i++) {
+		struct sim_message *m = &s->message[i];
+
+		if (m->echo_session == UINT32_MAX || m->echo_gateway != g || m->outcomes != 0)
+			continue;
+		m->outcomes = 1;
+		m->status = TAGCAST_TIMEOUT;
+		m->outcome_ns = SIM_NEVER;
+	}
 	for (uint32_t i = 0; i < gw->sessions; i++)
 		if (gw->session[i].closed_ns == SIM_NEVER)
 			gw->session[i].closed_ns = s->now_ns;

@@ -113,11 +113,13 @@ static void act_mutate(struct sim *s)
 	m->list = sim_chance(s, 150) ? STORE_DENY : STORE_MEMBERS;
 	m->op = dice < 50 ? STORE_ADD : dice < 80 ? STORE_REMOVE : dice < 96 ? STORE_RESET
 									    : STORE_CHANNEL_REMOVE;
-	uint32_t count = sim_chance(s, 200) ? sim_below(s, SIM_UIDS) : 1 + sim_below(s, 4);
+	uint32_t count = sim_chance(s, 200) ? 1 + sim_below(s, SIM_UIDS) : 1 + sim_below(s, 4);
 	if (m->op == STORE_RESET && sim_chance(s, 300))
 		count = 0;  // remove all
-	if (m->op == STORE_CHANNEL_REMOVE)
+	if (m->op == STORE_CHANNEL_REMOVE) {
 		count = 0;
+		m->list = STORE_MEMBERS;
+	}
 	for (uint32_t i = 0; i < count; i++)
 		sim_put(&m->set, sim_below(s, SIM_UIDS), true);
 	if (sim_meta_propose(s, s->mutations))

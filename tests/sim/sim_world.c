@@ -302,6 +302,10 @@ int sim_run(const struct sim_params *params, char *failure, size_t failure_bytes
 		sim_check_end(s);
 	const int rc = s->failed;
 	snprintf(failure, failure_bytes, "%s", s->failure);
+	for (unsigned i = 0; params->trace && i < CTR_COUNT; i++)
+		if (s->totals[i] != 0)
+			printf("%-28s %llu\n", counter_name((enum counter)i),
+				(unsigned long long)s->totals[i]);
 	if (params->trace)
 		printf("seed %llu: %s; %u messages, %u mutations, %llu delivered, %llu suppressed\n",
 			(unsigned long long)params->seed, rc == 0 ? "ok" : s->failure, s->messages,
