@@ -26,6 +26,7 @@
 #define SIM_MESSAGES_MAX 512u
 #define SIM_SESSIONS_MAX 512u  // of one gateway, over its life
 #define SIM_MUTATIONS_MAX 512u
+#define SIM_UNSURE_MAX 64u
 #define SIM_NEVER UINT64_MAX
 
 struct sim_set {
@@ -95,6 +96,12 @@ struct sim_gateway {
 	uint64_t boot, started_ns;
 	uint32_t life;
 	bool deaf;  // takes nothing: a failing gateway
+	// Times in which the node may rightly have given this gateway up: from the heartbeats that were
+	// lost to the registration that mended it.
+	struct {
+		uint64_t from_ns, to_ns;
+	} unsure[SIM_UNSURE_MAX];
+	uint32_t unsures;
 	struct sim_session *session;  // SIM_SESSIONS_MAX
 	uint32_t sessions;
 };

@@ -166,8 +166,9 @@ void sim_check_deliver(struct sim *s, uint32_t g, struct sim_session *session,
 	if (!sim_has(&may, session->uid))
 		sim_fail(s, "wrong: user-%03u gets message %llu of room-%u", session->uid,
 			(unsigned long long)m->id, m->channel);
-	// Order holds where the network keeps it and nothing was retried.
-	if (!d->late && s->p.loss_permille == 0 && !s->p.crashes && !s->p.slow_gateway) {
+	// Order holds where the network keeps it and nothing was retried; a channel that was removed and
+	// made again starts a new sequence.
+	if (!d->late && s->channel[m->channel].removals == 0 && s->p.loss_permille == 0 && !s->p.crashes && !s->p.slow_gateway) {
 		if (d->seq <= session->last_seq[m->channel])
 			sim_fail(s, "order: seq %llu after %llu in room-%u",
 				(unsigned long long)d->seq,
@@ -220,7 +221,16 @@ void sim_check_tags(struct sim *s)
 	role_drop_control();
 }
 
-// A removed channel is a new incarnation when it comes back.
+static bool unsure(const struct sim_gateway *gw, uint64_t at_ns)
+{
+	if (gw->unsures == SIM_UNSURE_MAX)
+		return true;
+	for (uint32_t i = 0; i < gw->unsures; i++)
+		if (gw->unsure[i].from_ns <= at_ns && at_ns <= gw->unsure[i].to_ns)
+			return true;
+	return false;
+}
+
 static void check_must_get(struct sim *s, const struct sim_message *m, uint32_t index)
 {
 	struct sim_set may, must;
@@ -231,7 +241,8 @@ static void check_must_get(struct sim *s, const struct sim_message *m, uint32_t 
 	for (uint32_t g = 0; g < s->p.gateways; g++) {
 		const struct sim_gateway *gw = &s->gateway[g];
 
-		if (gw->started_ns > m->sent_ns || (g == 0 && s->p.slow_gateway))
+		if (gw->started_ns > m->sent_ns || (g == 0 && s->p.slow_gateway) ||
+			unsure(gw, m->sent_ns))
 			continue;
 		for (uint32_t i = 0; i < gw->sessions; i++) {
 			const struct sim_session *x = &gw->session[i];

@@ -7,6 +7,9 @@
 #include "base_time.h"
 #include "sim.h"
 
+#define NOTICE_NS (4 * NS_PER_S)    // at most from the first lost heartbeat to the gateway's knowledge
+#define ANNOUNCE_NS (2 * NS_PER_S)  // at most from a registration to the last announcement
+
 struct endpoint {
 	struct sim *sim;
 	uint32_t index;
@@ -73,6 +76,16 @@ static void on_state(void *ctx, int registered)
 
 	sim_trace(e->sim, "%s %u %s", e->gateway ? "gateway" : "publisher", e->index,
 		registered ? "registered" : "lost");
+	if (!e->gateway)
+		return;
+	struct sim_gateway *gw = &e->sim->gateway[e->index];
+	if (registered && gw->unsures != 0 && gw->unsure[gw->unsures - 1].to_ns == SIM_NEVER) {
+		gw->unsure[gw->unsures - 1].to_ns = e->sim->now_ns + ANNOUNCE_NS;
+	} else if (!registered && gw->unsures < SIM_UNSURE_MAX) {
+		gw->unsure[gw->unsures].from_ns =
+			e->sim->now_ns > NOTICE_NS ? e->sim->now_ns - NOTICE_NS : 0;
+		gw->unsure[gw->unsures++].to_ns = SIM_NEVER;
+	}
 }
 
 static int core_open(struct sim *s, struct endpoint *e, uint64_t id, uint64_t boot,
