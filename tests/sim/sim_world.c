@@ -205,6 +205,23 @@ static bool all_answered(const struct sim *s)
 	return true;
 }
 
+// Nothing the node has begun is still open.
+static bool node_idle(const struct sim *s)
+{
+	bool idle = true;
+
+	role_take_control();
+	for (uint32_t w = 0; w < s->p.workers; w++) {
+		struct node_worker_stats stats;
+
+		node_worker_stats(s->node, w, &stats);
+		idle = idle && stats.fanout.messages == 0 && stats.delivery.inflight == 0 &&
+			stats.delivery.backlog == 0 && stats.delivery.retries_due == 0;
+	}
+	role_drop_control();
+	return idle;
+}
+
 // Faults stop; everything still open must end by itself within the longest deadline.
 static void quiesce(struct sim *s)
 {
@@ -216,7 +233,7 @@ static void quiesce(struct sim *s)
 	while (!s->failed && s->now_ns < end) {
 		const uint32_t work = round_of_turns(s);
 
-		if (work == 0 && s->packet_count == 0 && all_answered(s))
+		if (work == 0 && s->packet_count == 0 && all_answered(s) && node_idle(s))
 			break;
 		advance(s, 0);
 		// Nothing moves but timers: longer strides.
@@ -225,7 +242,8 @@ static void quiesce(struct sim *s)
 	}
 	if (!all_answered(s))
 		sim_fail(s, "publishes without an outcome after quiescence");
-	run_until(s, s->now_ns + 2 * NS_PER_S);
+	else if (!s->failed && !node_idle(s))
+		sim_fail(s, "work is still open after quiescence");
 }
 
 static void open_keys(struct sim *s)
