@@ -69,8 +69,8 @@ static void building(struct channel *channel, bool on)
 	if (on)
 		atomic_fetch_or_explicit(&channel->flags, CHANNEL_F_BUILDING, memory_order_relaxed);
 	else
-		atomic_fetch_and_explicit(&channel->flags, ~(uint32_t)CHANNEL_F_BUILDING,
-			memory_order_relaxed);
+		atomic_fetch_and_explicit(
+			&channel->flags, ~(uint32_t)CHANNEL_F_BUILDING, memory_order_relaxed);
 }
 
 void node_build_want(struct node *node, struct channel *channel)
@@ -170,8 +170,8 @@ static void put_off(struct node *node, struct channel *channel, uint64_t now_ns)
 	}
 }
 
-static void job_end(struct node *node, struct node_job *job, enum job_end how, uint64_t now_ns)
-	CONTROL_ONLY;
+static void job_end(
+	struct node *node, struct node_job *job, enum job_end how, uint64_t now_ns) CONTROL_ONLY;
 static void job_end(struct node *node, struct node_job *job, enum job_end how, uint64_t now_ns)
 {
 	struct channel *channel = job->channel;
@@ -191,8 +191,8 @@ static void job_end(struct node *node, struct node_job *job, enum job_end how, u
 }
 
 // One turn of every job that is at work. Returns: members handled.
-static uint32_t round_of_jobs(struct node *node, uint32_t share, uint32_t left, uint64_t now_ns)
-	CONTROL_ONLY;
+static uint32_t round_of_jobs(
+	struct node *node, uint32_t share, uint32_t left, uint64_t now_ns) CONTROL_ONLY;
 static uint32_t round_of_jobs(struct node *node, uint32_t share, uint32_t left, uint64_t now_ns)
 {
 	struct node_build *b = &node->control->build;
@@ -204,8 +204,8 @@ static uint32_t round_of_jobs(struct node *node, uint32_t share, uint32_t left, 
 
 		if (job->phase == BUILD_FREE)
 			continue;
-		how = node_job_step(node, job, share < left - used ? share : left - used, &used,
-			now_ns);
+		how = node_job_step(
+			node, job, share < left - used ? share : left - used, &used, now_ns);
 		if (how != JOB_GOES_ON)
 			job_end(node, job, how, now_ns);
 	}
@@ -223,8 +223,9 @@ uint32_t node_build_step(struct node *node, uint64_t now_ns)
 		return 0;
 	while (used < budget && more != 0) {
 		start_some(node, now_ns);
-		more = b->jobs == 0 ? 0 :
-				      round_of_jobs(node, budget / b->jobs + 1, budget - used, now_ns);
+		more = b->jobs == 0
+			       ? 0
+			       : round_of_jobs(node, budget / b->jobs + 1, budget - used, now_ns);
 		used += more;
 	}
 	return used;

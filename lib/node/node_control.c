@@ -6,11 +6,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define REQUESTS_MAX 256u         // of one worker in a step
+#define REQUESTS_MAX 256u  // of one worker in a step
 #define PRESENCE_STEPS 512u
 #define RECLAIM_NS UINT64_C(1000000)
 #define RECLAIM_ITEMS 64u
-#define TTL_SLICE 256u            // channels looked at for idle tags,
+#define TTL_SLICE 256u  // channels looked at for idle tags,
 #define TTL_SLICE_NS UINT64_C(1000000)  // this often at most
 
 int node_control_create(struct node *node)
@@ -217,6 +217,9 @@ static void applied_now(void *owner, void *ptr)
 	struct node_feed *feed = &((struct node *)owner)->control->feed;
 
 	(void)ptr;
+	// Asked for before the feed began anew: means nothing any more.
+	if (feed->asked == 0)
+		return;
 	feed->applied = feed->asked;
 	feed->asked = 0;
 }
@@ -233,9 +236,8 @@ static uint32_t reclaim(struct node *node, uint64_t now_ns)
 		feed->asked = feed->commit;
 		rcu_retire(&node->retire, applied_now, node, NULL);
 	}
-	if (node->retire.count == 0 ||
-		(feed->asked == 0 && node->retire.count < RECLAIM_ITEMS &&
-			now_ns - c->reclaimed_ns < RECLAIM_NS))
+	if (node->retire.count == 0 || (feed->asked == 0 && node->retire.count < RECLAIM_ITEMS &&
+					       now_ns - c->reclaimed_ns < RECLAIM_NS))
 		return 0;
 	c->reclaimed_ns = now_ns;
 	return rcu_reclaim(&node->retire);

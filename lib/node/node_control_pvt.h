@@ -4,16 +4,16 @@
 
 #include "node_pvt.h"
 
-#define BUILD_JOBS_MAX 32u           // builds at work at once; each is a share of every step
-#define BUILD_PAGE_MEMBERS 512u      // of one read of the source
+#define BUILD_JOBS_MAX 32u  // builds at work at once; each is a share of every step
+#define BUILD_PAGE_MEMBERS 512u  // of one read of the source
 #define BUILD_PAGE_BYTES 65536u
 #define BUILD_DELTA_BYTES_MAX (1u << 20)  // deltas kept of one build; more restart it
-#define BUILD_RESTARTS_MAX 8u        // of one build, before it counts as failed
-#define BUILD_ATTEMPTS_MAX 8u        // failed builds in a row, before nobody asks any more
+#define BUILD_RESTARTS_MAX 8u  // of one build, before it counts as failed
+#define BUILD_ATTEMPTS_MAX 8u  // failed builds in a row, before nobody asks any more
 #define BUILD_WAIT_MIN_NS (UINT64_C(10) * 1000000u)
 #define BUILD_WAIT_MAX_NS (UINT64_C(1000) * 1000000u)
-#define DENY_KEPT_MAX 65536u         // UIDs of a deny list kept beside a tag
-#define GONE_MAX 4096u               // CHANNEL_GONE waiting for room in a ring
+#define DENY_KEPT_MAX 65536u  // UIDs of a deny list kept beside a tag
+#define GONE_MAX 4096u  // CHANNEL_GONE waiting for room in a ring
 
 // UID indices, each held.
 struct node_uids {
@@ -23,14 +23,14 @@ struct node_uids {
 
 // What the control core knows of a channel, by its index.
 struct node_channel {
-	uint32_t job;                   // number + 1 of its build at work
+	uint32_t job;  // number + 1 of its build at work
 	uint32_t wait_prev, wait_next;  // of the builds asked for
-	uint32_t scan;                  // the last full read that saw it
-	uint64_t retry_ns;              // no build before
+	uint32_t scan;  // the last full read that saw it
+	uint64_t retry_ns;  // no build before
 	bool waiting;
-	bool deny_partial;              // the deny list is too long to be kept: an added member means a build
+	bool deny_partial;  // the deny list is too long to be kept: an added member means a build
 	uint8_t attempts;
-	struct node_uids deny;          // of the current tag, ascending; empty without one
+	struct node_uids deny;  // of the current tag, ascending; empty without one
 };
 
 enum build_phase { BUILD_FREE, BUILD_MEMBERS, BUILD_DENY, BUILD_FEED };
@@ -47,8 +47,8 @@ struct node_delta {
 // A build at work: pages, then the deltas since the first page, then the tag.
 struct node_job {
 	struct channel *channel;
-	uint8_t phase;      // enum build_phase
-	bool began;         // a page was read: generation and commits are set
+	uint8_t phase;  // enum build_phase
+	bool began;  // a page was read: generation and commits are set
 	bool restart;
 	uint8_t restarts;
 	uint8_t after_len;  // where the next page goes on
@@ -62,12 +62,12 @@ struct node_job {
 
 struct node_build {
 	struct node_job job[BUILD_JOBS_MAX];
-	uint32_t jobs, next;           // at work; whose turn it is
+	uint32_t jobs, next;  // at work; whose turn it is
 	uint32_t wait_head, wait_tail, waiting;
-	uint64_t *mark;                // a bit per UID, all clear between uses
-	uint64_t uids;                 // indices in all jobs and deny lists, for the budget
+	uint64_t *mark;  // a bit per UID, all clear between uses
+	uint64_t uids;  // indices in all jobs and deny lists, for the budget
 	uint8_t *page;
-	uint32_t *scratch;             // indices of one delta or page
+	uint32_t *scratch;  // indices of one delta or page
 	struct id_view *name;
 	uint32_t scratch_cap;
 	struct topology_ref ref;
@@ -75,13 +75,13 @@ struct node_build {
 
 struct node_feed {
 	bool connected;
-	bool known;            // generation and commit say where we are
-	bool synced;           // the channel table was read in full
-	bool scanning;         // else, while not synced: channels not seen are being taken out
-	bool checked;          // the source has the generation being read
+	bool known;  // generation and commit say where we are
+	bool synced;  // the channel table was read in full
+	bool scanning;  // else, while not synced: channels not seen are being taken out
+	bool checked;  // the source has the generation being read
 	uint64_t generation, commit;
-	uint64_t applied;      // all workers act on it
-	uint64_t asked;        // what the grace period under way will make `applied`; 0: none
+	uint64_t applied;  // all workers act on it
+	uint64_t asked;  // what the grace period under way will make `applied`; 0: none
 	uint32_t scan;
 	uint32_t sweep_at;
 	uint64_t retry_ns;
@@ -105,14 +105,14 @@ struct node_control {
 	struct node_channel *channel;
 	struct node_feed feed;
 	struct node_build build;
-	struct node_answer *answer;   // by gateway index
-	uint32_t told;                // workers that know of the oldest ended gateway, a bit each
+	struct node_answer *answer;  // by gateway index
+	uint32_t told;  // workers that know of the oldest ended gateway, a bit each
 	struct node_gone gone[GONE_MAX];
 	uint32_t gone_head, gone_count;
 	uint64_t reclaimed_ns;
 	uint32_t ttl_at;
-	uint64_t ttl_ns;              // of the last slice
-	struct node_reply reply;      // being put together
+	uint64_t ttl_ns;  // of the last slice
+	struct node_reply reply;  // being put together
 };
 
 static inline struct counters *own(const struct node *node)

@@ -78,8 +78,8 @@ bool node_tag_current(const struct node *node, const struct channel *channel)
 	const struct tag *tag = atomic_load_explicit(&channel->tag, memory_order_relaxed);
 
 	return tag != NULL &&
-		tag->smv == atomic_load_explicit(&channel->smv, memory_order_relaxed) &&
-		topology_ref_current(tag_topology(tag), node->topology);
+	       tag->smv == atomic_load_explicit(&channel->smv, memory_order_relaxed) &&
+	       topology_ref_current(tag_topology(tag), node->topology);
 }
 
 // --- the deny list --------------------------------------------------------------------------------------
@@ -115,8 +115,8 @@ static bool denied(const struct node_uids *deny, uint32_t uid)
 }
 
 // Takes over a reference. From DENY_KEPT_MAX on the list is not kept.
-static void deny_insert(struct node *node, struct node_channel *nc, uint32_t uid, uint64_t now_ns)
-	CONTROL_ONLY;
+static void deny_insert(
+	struct node *node, struct node_channel *nc, uint32_t uid, uint64_t now_ns) CONTROL_ONLY;
 static void deny_insert(struct node *node, struct node_channel *nc, uint32_t uid, uint64_t now_ns)
 {
 	struct node_uids *deny = &nc->deny;
@@ -136,8 +136,8 @@ static void deny_insert(struct node *node, struct node_channel *nc, uint32_t uid
 	deny->uid[at] = uid;
 }
 
-static void deny_remove(struct node *node, struct node_channel *nc, uint32_t uid, uint64_t now_ns)
-	CONTROL_ONLY;
+static void deny_remove(
+	struct node *node, struct node_channel *nc, uint32_t uid, uint64_t now_ns) CONTROL_ONLY;
 static void deny_remove(struct node *node, struct node_channel *nc, uint32_t uid, uint64_t now_ns)
 {
 	struct node_uids *deny = &nc->deny;
@@ -174,8 +174,8 @@ static bool names_of(struct node *node, const struct store_delta *d)
 // next build: it can cost a build, never a wrong delivery. Returns: NULL: as it was.
 static bool ref_of(struct node *node, const struct tag *tag, uint32_t count,
 	const struct topology_ref **ref) CONTROL_ONLY;
-static bool ref_of(struct node *node, const struct tag *tag, uint32_t count,
-	const struct topology_ref **ref)
+static bool ref_of(
+	struct node *node, const struct tag *tag, uint32_t count, const struct topology_ref **ref)
 {
 	struct node_build *b = &node->control->build;
 	const struct topology_ref *was = tag_topology(tag);
@@ -191,8 +191,8 @@ static bool ref_of(struct node *node, const struct tag *tag, uint32_t count,
 	return true;
 }
 
-static struct tag *edit_tag(struct node *node, const struct tag *old, const struct tag_edit *e)
-	CONTROL_ONLY;
+static struct tag *edit_tag(
+	struct node *node, const struct tag *old, const struct tag_edit *e) CONTROL_ONLY;
 static struct tag *edit_tag(struct node *node, const struct tag *old, const struct tag_edit *e)
 {
 	struct tag *tag = tag_edit(node->tags, old, e);
@@ -287,8 +287,8 @@ static struct tag *edit_allow(struct node *node, struct node_channel *nc, const 
 	return tag;
 }
 
-struct tag *node_edit(struct node *node, struct channel *channel, const struct store_delta *d,
-	uint64_t now_ns)
+struct tag *node_edit(
+	struct node *node, struct channel *channel, const struct store_delta *d, uint64_t now_ns)
 {
 	struct node_channel *nc = node_channel_of(node, channel);
 	const struct tag *old = atomic_load_explicit(&channel->tag, memory_order_relaxed);
@@ -303,8 +303,8 @@ struct tag *node_edit(struct node *node, struct channel *channel, const struct s
 	if ((d->kind != STORE_DELTA_ADD && d->kind != STORE_DELTA_REMOVE) || !names_of(node, d))
 		return NULL;
 	if (d->list == STORE_DENY)
-		return d->kind == STORE_DELTA_ADD ? edit_deny(node, nc, old, d, now_ns) :
-						    edit_allow(node, nc, old, d, now_ns);
+		return d->kind == STORE_DELTA_ADD ? edit_deny(node, nc, old, d, now_ns)
+						  : edit_allow(node, nc, old, d, now_ns);
 	if (d->kind == STORE_DELTA_ADD)
 		return edit_add(node, nc, old, d, now_ns);
 	e.removes = find_all(node, d->uid_count);

@@ -11,7 +11,7 @@
 
 #include "base_log.h"
 
-#define SCAN_CHANNELS 256u     // of one step
+#define SCAN_CHANNELS 256u  // of one step
 #define SOURCE_RETRY_NS UINT64_C(50000000)
 
 // --- hello, welcome, lost -------------------------------------------------------------------------------
@@ -61,8 +61,8 @@ static void forget_history(struct node *node, uint64_t now_ns)
 	}
 }
 
-static int welcome(struct node *node, const struct store_feed_frame *frame, uint64_t now_ns)
-	CONTROL_ONLY;
+static int welcome(
+	struct node *node, const struct store_feed_frame *frame, uint64_t now_ns) CONTROL_ONLY;
 static int welcome(struct node *node, const struct store_feed_frame *frame, uint64_t now_ns)
 {
 	struct node_feed *feed = &node->control->feed;
@@ -84,7 +84,6 @@ static int welcome(struct node *node, const struct store_feed_frame *frame, uint
 		.scanning = true,
 		.generation = frame->generation,
 		.commit = frame->commit,
-		.asked = feed->asked,
 		.scan = feed->scan + 1,
 	};
 	node_build_restart_all(node);
@@ -94,13 +93,12 @@ static int welcome(struct node *node, const struct store_feed_frame *frame, uint
 
 // --- deltas -------------------------------------------------------------------------------------------
 
-static void removed(struct node *node, struct channel *channel, const struct store_delta *d)
-	CONTROL_ONLY;
+static void removed(
+	struct node *node, struct channel *channel, const struct store_delta *d) CONTROL_ONLY;
 static void removed(struct node *node, struct channel *channel, const struct store_delta *d)
 {
 	// One that was made again since is known already by a later version.
-	if (channel != NULL &&
-		atomic_load_explicit(&channel->smv, memory_order_relaxed) < d->smv)
+	if (channel != NULL && atomic_load_explicit(&channel->smv, memory_order_relaxed) < d->smv)
 		node_channel_gone(node, channel);
 }
 
@@ -108,8 +106,8 @@ static void removed(struct node *node, struct channel *channel, const struct sto
 // finds neither usable and waits.
 static void apply(struct node *node, struct channel *channel, const struct store_delta *d,
 	uint64_t now_ns) CONTROL_ONLY;
-static void apply(struct node *node, struct channel *channel, const struct store_delta *d,
-	uint64_t now_ns)
+static void apply(
+	struct node *node, struct channel *channel, const struct store_delta *d, uint64_t now_ns)
 {
 	struct node_channel *nc = node_channel_of(node, channel);
 	struct tag *old = atomic_load_explicit(&channel->tag, memory_order_relaxed);
@@ -185,7 +183,8 @@ bool node_control_ready(const struct node *node)
 static void source_failed(struct node *node, const char *what, int rc, uint64_t now_ns)
 {
 	node->control->feed.retry_ns = now_ns + SOURCE_RETRY_NS;
-	LOG(LOG_WARN, "node", "SOURCE", "reading the store failed: %s (%d), trying again", what, rc);
+	LOG(LOG_WARN, "node", "SOURCE", "reading the store failed: %s (%d), trying again", what,
+		rc);
 }
 
 // Makes sure that the source reads the generation the feed speaks of, and not behind the feed.

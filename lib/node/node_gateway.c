@@ -23,8 +23,8 @@ static struct wire_buf answer_begin(struct node *node)
 
 static void answer(struct node *node, const struct node_request *to, uint8_t type,
 	const struct wire_buf *body) CONTROL_ONLY;
-static void answer(struct node *node, const struct node_request *to, uint8_t type,
-	const struct wire_buf *body)
+static void answer(
+	struct node *node, const struct node_request *to, uint8_t type, const struct wire_buf *body)
 {
 	struct node_reply *r = &node->control->reply;
 
@@ -43,8 +43,8 @@ static void answer(struct node *node, const struct node_request *to, uint8_t typ
 static uint32_t sender_of(struct node *node, const struct node_request *request) CONTROL_ONLY;
 static uint32_t sender_of(struct node *node, const struct node_request *request)
 {
-	const uint32_t g = presence_gateway_find(node->presence, request->header.sender,
-		request->header.boot);
+	const uint32_t g =
+		presence_gateway_find(node->presence, request->header.sender, request->header.boot);
 	struct presence_gateway_info info;
 
 	if (g == 0 || node->params.keys.count != 0)
@@ -57,8 +57,8 @@ static uint32_t sender_of(struct node *node, const struct node_request *request)
 
 static enum wire_status register_gateway(struct node *node, const struct node_request *request,
 	uint16_t mtu, uint64_t now_ns) CONTROL_ONLY;
-static enum wire_status register_gateway(struct node *node, const struct node_request *request,
-	uint16_t mtu, uint64_t now_ns)
+static enum wire_status register_gateway(
+	struct node *node, const struct node_request *request, uint16_t mtu, uint64_t now_ns)
 {
 	const struct wire_header *h = &request->header;
 	const bool known = presence_gateway_find(node->presence, h->sender, h->boot) != 0;
@@ -73,13 +73,20 @@ static enum wire_status register_gateway(struct node *node, const struct node_re
 	return WIRE_OK;
 }
 
-static void hello(struct node *node, const struct node_request *request, uint64_t now_ns)
-	CONTROL_ONLY;
+static uint32_t heartbeat_ms(const struct node_params *p)
+{
+	const uint64_t ms = p->heartbeat_ns / 1000000u;
+
+	return ms == 0 ? 1 : (uint32_t)ms;
+}
+
+static void hello(
+	struct node *node, const struct node_request *request, uint64_t now_ns) CONTROL_ONLY;
 static void hello(struct node *node, const struct node_request *request, uint64_t now_ns)
 {
 	const struct node_params *p = &node->params;
-	const uint64_t cookie = wire_cookie(p->cookie_secret, request->from, request->header.sender,
-		request->header.boot);
+	const uint64_t cookie = wire_cookie(
+		p->cookie_secret, request->from, request->header.sender, request->header.boot);
 	enum wire_status status = WIRE_OK;
 	struct wire_buf out = answer_begin(node);
 	struct wire_hello m;
@@ -96,26 +103,26 @@ static void hello(struct node *node, const struct node_request *request, uint64_
 	else if (m.role == WIRE_ROLE_GATEWAY)
 		status = register_gateway(node, request, m.mtu, now_ns);
 	wire_put_hello_ack(&out, &(struct wire_hello_ack){
-		.status = (uint16_t)status,
-		.cookie = cookie,
-		.node_id = p->id,
-		.node_boot = p->boot,
-		.port_base = p->addr.port,
-		.workers = (uint8_t)p->workers,
-		.version = WIRE_VERSION,
-		.mtu = p->mtu,
-		.payload_max = p->fanout.payload_bytes,
-		.heartbeat_ms = (uint32_t)(p->heartbeat_ns / 1000000u),
-		.topology_version = node->topology->version,
-	});
+					 .status = (uint16_t)status,
+					 .cookie = cookie,
+					 .node_id = p->id,
+					 .node_boot = p->boot,
+					 .port_base = p->addr.port,
+					 .workers = (uint8_t)p->workers,
+					 .version = WIRE_VERSION,
+					 .mtu = p->mtu,
+					 .payload_max = p->fanout.payload_bytes,
+					 .heartbeat_ms = heartbeat_ms(p),
+					 .topology_version = node->topology->version,
+				 });
 	counter_add(own(node), CTR_HELLO, 1);
 	answer(node, request, WIRE_HELLO_ACK, &out);
 }
 
 // --- HEARTBEAT ----------------------------------------------------------------------------------------
 
-static void heartbeat(struct node *node, const struct node_request *request, uint64_t now_ns)
-	CONTROL_ONLY;
+static void heartbeat(
+	struct node *node, const struct node_request *request, uint64_t now_ns) CONTROL_ONLY;
 static void heartbeat(struct node *node, const struct node_request *request, uint64_t now_ns)
 {
 	const uint32_t g = sender_of(node, request);
@@ -133,22 +140,22 @@ static void heartbeat(struct node *node, const struct node_request *request, uin
 		presence_gateway_info(node->presence, g, &info);
 	}
 	wire_put_heartbeat_ack(&out, &(struct wire_heartbeat_ack){
-		.stamp = m.stamp,
-		.topology_version = node->topology->version,
-		.next_expected = info.next_expected,
-		.sessions = info.sessions,
-		.status = g != 0 ? WIRE_OK : WIRE_UNKNOWN_GATEWAY,
-	});
+					     .stamp = m.stamp,
+					     .topology_version = node->topology->version,
+					     .next_expected = info.next_expected,
+					     .sessions = info.sessions,
+					     .status = g != 0 ? WIRE_OK : WIRE_UNKNOWN_GATEWAY,
+				     });
 	counter_add(own(node), CTR_HEARTBEAT, 1);
 	answer(node, request, WIRE_HEARTBEAT_ACK, &out);
 }
 
 // --- ANNOUNCE -----------------------------------------------------------------------------------------
 
-static enum wire_status open_session(struct node *node, uint32_t g, const struct wire_session *s,
-	uint64_t now_ns) CONTROL_ONLY;
-static enum wire_status open_session(struct node *node, uint32_t g, const struct wire_session *s,
-	uint64_t now_ns)
+static enum wire_status open_session(
+	struct node *node, uint32_t g, const struct wire_session *s, uint64_t now_ns) CONTROL_ONLY;
+static enum wire_status open_session(
+	struct node *node, uint32_t g, const struct wire_session *s, uint64_t now_ns)
 {
 	switch (presence_session_open(node->presence, g, s->slot, s->gen, s->uid, now_ns)) {
 	case 0:
@@ -167,10 +174,10 @@ static enum wire_status open_session(struct node *node, uint32_t g, const struct
 	}
 }
 
-static enum wire_status close_session(struct node *node, uint32_t g, const struct wire_session *s,
-	uint64_t now_ns) CONTROL_ONLY;
-static enum wire_status close_session(struct node *node, uint32_t g, const struct wire_session *s,
-	uint64_t now_ns)
+static enum wire_status close_session(
+	struct node *node, uint32_t g, const struct wire_session *s, uint64_t now_ns) CONTROL_ONLY;
+static enum wire_status close_session(
+	struct node *node, uint32_t g, const struct wire_session *s, uint64_t now_ns)
 {
 	if (presence_session_close(node->presence, g, s->slot, s->gen, s->uid, now_ns) != 0)
 		return WIRE_STALE;
@@ -188,9 +195,9 @@ static uint16_t apply_entries(struct node *node, uint32_t g, struct wire_view en
 	uint16_t rejected = 0;
 
 	for (uint16_t at = 0; wire_announce_next(&entries, &s); at++) {
-		const enum wire_status status = s.op == WIRE_SESSION_OPEN ?
-			open_session(node, g, &s, now_ns) :
-			close_session(node, g, &s, now_ns);
+		const enum wire_status status = s.op == WIRE_SESSION_OPEN
+							? open_session(node, g, &s, now_ns)
+							: close_session(node, g, &s, now_ns);
 
 		if (status == WIRE_OK)
 			continue;
@@ -215,18 +222,19 @@ static void put_announce_ack(struct node *node, struct wire_buf *out, uint32_t g
 
 	if (g != 0)
 		presence_gateway_info(node->presence, g, &info);
-	wire_put_announce_ack(out, &(struct wire_announce_ack){
-		.stream_seq = stream_seq,
-		.next_expected = info.next_expected,
-		.status = (uint16_t)status,
-		.rejected = rejected,
-		.rejects = {.p = (const uint8_t *)list, .len = listed * 4},
-	});
+	wire_put_announce_ack(
+		out, &(struct wire_announce_ack){
+			     .stream_seq = stream_seq,
+			     .next_expected = info.next_expected,
+			     .status = (uint16_t)status,
+			     .rejected = rejected,
+			     .rejects = {.p = (const uint8_t *)list, .len = listed * 4},
+		     });
 }
 
 // The answer to the newest frame is kept: whoever missed it must still learn what was refused.
-static void keep_answer(struct node *node, uint32_t g, uint64_t stream_seq,
-	const struct wire_buf *out)
+static void keep_answer(
+	struct node *node, uint32_t g, uint64_t stream_seq, const struct wire_buf *out)
 {
 	struct node_answer *a = &node->control->answer[g];
 	struct presence_view view;
@@ -252,8 +260,8 @@ static bool kept_answer(struct node *node, uint32_t g, uint64_t stream_seq, stru
 	return true;
 }
 
-static void announce(struct node *node, const struct node_request *request, uint64_t now_ns)
-	CONTROL_ONLY;
+static void announce(
+	struct node *node, const struct node_request *request, uint64_t now_ns) CONTROL_ONLY;
 static void announce(struct node *node, const struct node_request *request, uint64_t now_ns)
 {
 	const uint32_t g = sender_of(node, request);

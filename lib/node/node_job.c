@@ -54,9 +54,9 @@ void node_job_delta(struct node_job *job, const struct store_delta *d)
 		d->kind == STORE_DELTA_CHANNEL)
 		return;
 	kept = job->delta_bytes + d->uids_bytes > BUILD_DELTA_BYTES_MAX ||
-			d->kind == STORE_DELTA_BULK ?
-		NULL :
-		malloc(sizeof(*kept) + d->uids_bytes);
+			       d->kind == STORE_DELTA_BULK
+		       ? NULL
+		       : malloc(sizeof(*kept) + d->uids_bytes);
 	if (kept == NULL) {
 		job->restart = true;
 		return;
@@ -105,10 +105,10 @@ static int page_names(struct node *node, const struct store_page *page)
 	return n == page->count && p == end ? (int)n : -EIO;
 }
 
-static enum job_end take_page(struct node *node, struct node_job *job, uint32_t count,
-	uint64_t now_ns) CONTROL_ONLY;
-static enum job_end take_page(struct node *node, struct node_job *job, uint32_t count,
-	uint64_t now_ns)
+static enum job_end take_page(
+	struct node *node, struct node_job *job, uint32_t count, uint64_t now_ns) CONTROL_ONLY;
+static enum job_end take_page(
+	struct node *node, struct node_job *job, uint32_t count, uint64_t now_ns)
 {
 	struct node_build *b = &node->control->build;
 	struct node_uids *list = job->phase == BUILD_DENY ? &job->deny : &job->member;
@@ -133,10 +133,10 @@ static enum job_end take_page(struct node *node, struct node_job *job, uint32_t 
 }
 
 // What a page says of where it was read. Returns: JOB_GOES_ON when it continues what was read before.
-static enum job_end page_place(struct node *node, struct node_job *job,
-	const struct store_page *page) CONTROL_ONLY;
-static enum job_end page_place(struct node *node, struct node_job *job,
-	const struct store_page *page)
+static enum job_end page_place(
+	struct node *node, struct node_job *job, const struct store_page *page) CONTROL_ONLY;
+static enum job_end page_place(
+	struct node *node, struct node_job *job, const struct store_page *page)
 {
 	const struct node_feed *feed = &node->control->feed;
 
@@ -161,8 +161,8 @@ static enum job_end page_place(struct node *node, struct node_job *job,
 
 static enum job_end read_page(struct node *node, struct node_job *job, uint32_t max, uint32_t *used,
 	uint64_t now_ns) CONTROL_ONLY;
-static enum job_end read_page(struct node *node, struct node_job *job, uint32_t max, uint32_t *used,
-	uint64_t now_ns)
+static enum job_end read_page(
+	struct node *node, struct node_job *job, uint32_t max, uint32_t *used, uint64_t now_ns)
 {
 	const struct node_params *p = &node->params;
 	const struct channel_key key = node_channel_key(job->channel);
@@ -221,13 +221,13 @@ static int op_compare(const void *a, const void *b)
 }
 
 #define OP_UID(op) ((uint32_t)((op) >> 32))
-#define OP_ADD(op) (((op) & 1) != 0)
+#define OP_ADD(op) (((op)&1) != 0)
 
 // Ops of one list in commit order; adds hold their UID. Returns: number, or -ENOSPC with nothing held.
 static int64_t ops_collect(struct node *node, struct node_job *job, uint8_t list, uint64_t *op,
 	uint64_t now_ns) CONTROL_ONLY;
-static int64_t ops_collect(struct node *node, struct node_job *job, uint8_t list, uint64_t *op,
-	uint64_t now_ns)
+static int64_t ops_collect(
+	struct node *node, struct node_job *job, uint8_t list, uint64_t *op, uint64_t now_ns)
 {
 	uint32_t n = 0;
 
@@ -237,8 +237,8 @@ static int64_t ops_collect(struct node *node, struct node_job *job, uint8_t list
 		struct id_view name;
 
 		while (d->list == list && store_uids_next(&p, end, &name)) {
-			const uint32_t uid = add ? presence_uid_hold(node->presence, name) :
-						   presence_uid_find(node->presence, name);
+			const uint32_t uid = add ? presence_uid_hold(node->presence, name)
+						 : presence_uid_find(node->presence, name);
 
 			if (uid != 0) {
 				op[n] = (uint64_t)uid << 32 | n << 1 | add;
@@ -246,8 +246,8 @@ static int64_t ops_collect(struct node *node, struct node_job *job, uint8_t list
 			} else if (add) {
 				while (n-- != 0)
 					if (OP_ADD(op[n]))
-						presence_uid_drop(node->presence, OP_UID(op[n]),
-							now_ns);
+						presence_uid_drop(
+							node->presence, OP_UID(op[n]), now_ns);
 				counter_add(own(node), CTR_LIMIT_UIDS, 1);
 				return -ENOSPC;
 			}
@@ -261,8 +261,8 @@ static int64_t ops_collect(struct node *node, struct node_job *job, uint8_t list
 // Takes every UID the ops name out of the list, and puts those back whose last op is an add.
 static bool ops_apply(struct node *node, struct node_uids *list, uint64_t *op, uint32_t ops,
 	uint64_t now_ns) CONTROL_ONLY;
-static bool ops_apply(struct node *node, struct node_uids *list, uint64_t *op, uint32_t ops,
-	uint64_t now_ns)
+static bool ops_apply(
+	struct node *node, struct node_uids *list, uint64_t *op, uint32_t ops, uint64_t now_ns)
 {
 	struct node_build *b = &node->control->build;
 	uint32_t n = 0;
@@ -379,9 +379,9 @@ static enum job_end publish(struct node *node, struct node_job *job, uint64_t no
 	if (!topology_of(node, job))
 		return JOB_LATER;
 	deny_flags(node, job);
-	tag = old == NULL ?
-		tag_build(node->tags, job->member.uid, job->member.count, smv, ref) :
-		tag_rebuild(node->tags, old, job->member.uid, job->member.count, smv, ref);
+	tag = old == NULL
+		      ? tag_build(node->tags, job->member.uid, job->member.count, smv, ref)
+		      : tag_rebuild(node->tags, old, job->member.uid, job->member.count, smv, ref);
 	if (tag == NULL) {
 		counter_add(own(node), CTR_LIMIT_TAG_MEMORY, 1);
 		return JOB_FAILED;
@@ -394,8 +394,8 @@ static enum job_end publish(struct node *node, struct node_job *job, uint64_t no
 	return JOB_DONE;
 }
 
-static enum job_end finish(struct node *node, struct node_job *job, uint32_t *used, uint64_t now_ns)
-	CONTROL_ONLY;
+static enum job_end finish(
+	struct node *node, struct node_job *job, uint32_t *used, uint64_t now_ns) CONTROL_ONLY;
 static enum job_end finish(struct node *node, struct node_job *job, uint32_t *used, uint64_t now_ns)
 {
 	const struct node_feed *feed = &node->control->feed;
@@ -409,8 +409,8 @@ static enum job_end finish(struct node *node, struct node_job *job, uint32_t *us
 	return publish(node, job, now_ns);
 }
 
-enum job_end node_job_step(struct node *node, struct node_job *job, uint32_t max, uint32_t *used,
-	uint64_t now_ns)
+enum job_end node_job_step(
+	struct node *node, struct node_job *job, uint32_t max, uint32_t *used, uint64_t now_ns)
 {
 	if (job->restart) {
 		if (++job->restarts > BUILD_RESTARTS_MAX)
