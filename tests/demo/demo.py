@@ -629,6 +629,7 @@ class Demo:
     # -- KEEP=1
 
     def explain(self, pipe):
+        uid = next(u for u in self.packages if gateways_of(u) and u not in self.senders)
         ctl = "%s --run-dir %s" % (self.node.ctl_program, self.node.run_dir)
         print("""
 Everything is still running. To look at it:
@@ -651,7 +652,7 @@ Its packets, with tcpdump installed:
   ip netns exec {clients} tcpdump -ni tc1 -c 20
 To stop it and remove everything:
   kill {pid}
-""".format(ctl=ctl, type=TYPE, uid=next(u for u in self.packages if gateways_of(u) and u not in self.senders), pipe=pipe,
+""".format(ctl=ctl, type=TYPE, uid=uid, pipe=pipe,
            message=self.next_message, dir=self.dir, clients=self.network.clients, pid=os.getpid()),
               flush=True)
 
