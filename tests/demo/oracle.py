@@ -11,7 +11,7 @@ Command log: one JSON object a line, times in nanoseconds of one monotonic clock
     {"kind": "generated", "type", "channel", "prefix", "count"}          members <prefix>0 .. <count - 1>
     {"kind": "open", "gateway", "uids", "start", "end"}                  sessions known to the node by `end`
     {"kind": "mutate", "op": "add|remove|reset", "list": "members|deny", "type", "channel", "uids",
-     "start", "end", "fenced"}                                           fenced false: never sure to have ended
+     "start", "end", "fenced"}                                fenced false: never sure to have ended
     {"kind": "publish", "message", "group", "type", "channel", "ack", "send", "outcome", "status",
      "sender"}                                                           sender: [gateway, uid] or null
     {"kind": "stats", "gateway", "suppressed"}
