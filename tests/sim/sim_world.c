@@ -244,6 +244,8 @@ static void quiesce(struct sim *s)
 		sim_fail(s, "publishes without an outcome after quiescence");
 	else if (!s->failed && !node_idle(s))
 		sim_fail(s, "work is still open after quiescence");
+	// Time for a gateway to notice that it had been given up.
+	run_until(s, s->now_ns + 4 * NS_PER_S);
 }
 
 static void open_keys(struct sim *s)
