@@ -107,11 +107,22 @@ static void store_start(struct world *w)
 
 static void node_start(struct world *w)
 {
-	struct node *n = aligned_alloc(64, (sizeof(*n) + 63) / 64 * 64);
 	const struct node_params *p = &world_params;
+	struct node_params whole = *p;
+	const char *why = NULL;
+	struct node *n;
 	const struct presence_limits limits = {.uids = p->uids, .gateways = p->gateways,
 		.sessions_per_gateway = 1024, .uid_quarantine_ns = SECOND};
 
+	if (p->dgram != NULL) {
+		whole.source_ops = &source_ops;
+		whole.source = w;
+		whole.wake = wake;
+		whole.wake_ctx = w;
+		assert_int_equal(node_create(&whole, &w->node, &why), 0);
+		return;
+	}
+	n = aligned_alloc(64, (sizeof(*n) + 63) / 64 * 64);
 	memset(n, 0, sizeof(*n));
 	w->node = n;
 	n->params = *p;
@@ -183,10 +194,27 @@ static void all_gone(struct world *w)
 		assert_int_equal(n->control->build.mark[i], 0);
 }
 
+static void free_store(struct world *w)
+{
+	while (w->delta != NULL) {
+		struct world_delta *next = w->delta->next;
+
+		free(w->delta);
+		w->delta = next;
+	}
+	store_map_destroy(w->map);
+	free(w);
+}
+
 void world_close(struct world *w)
 {
 	struct node *n = w->node;
 
+	if (n->params.dgram != NULL) {
+		node_destroy(n);
+		free_store(w);
+		return;
+	}
 	all_gone(w);
 	node_control_destroy(n);
 	rcu_reclaim(&n->retire);
@@ -200,14 +228,7 @@ void world_close(struct world *w)
 	free(n->topology);
 	free((void *)n->control_counters);
 	free(n);
-	while (w->delta != NULL) {
-		struct world_delta *next = w->delta->next;
-
-		free(w->delta);
-		w->delta = next;
-	}
-	store_map_destroy(w->map);
-	free(w);
+	free_store(w);
 }
 
 // --- mutations ----------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ struct world {
 	uint32_t wakes[WORKERS_MAX + 1];
 };
 
-// Sizes of the node; change before world_open.
+// Sizes of the node; change before world_open. With `dgram` set it is a whole node, workers and all.
 extern struct node_params world_params;
 
 struct world *world_open(void);
