@@ -611,6 +611,7 @@ static struct conf conf_make(void)
 
 	strcpy(c.eal.lcores, "auto");
 	strcpy(c.node.log_level, "warn");
+	strcpy(c.eal.extra, "--no-telemetry");  // its socket would keep EAL's folder
 	snprintf(c.eal.file_prefix, sizeof(c.eal.file_prefix), "tc_kernel_%d", getpid());
 	strcpy(c.port.device, variant->device);
 	return c;
