@@ -36,6 +36,7 @@
 #define DELIVERY_RESEND_FLOOR 64u  // resends a second allowed without data pushes
 #define LARGE_BIT (UINT32_C(1) << 31)  // of a push id and of a reference: the record is a large one
 
+#define WIRE_FLAGS_OFFSET 4u  // of a datagram's header: says whether a tag ends it
 // Byte offsets inside a PUSH body that delivery patches.
 #define PUSH_ID_OFFSET 0u
 #define PUSH_NEED_ACK_OFFSET (WIRE_PUSH_RECORDS_OFFSET + 4u)

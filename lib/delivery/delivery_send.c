@@ -36,14 +36,9 @@ uint64_t delivery_backoff(struct delivery *d, uint32_t sends)
 // Body bytes of a datagram that was sealed before (`sealed`) or not.
 static uint32_t body_bytes(const struct dgram *f, bool sealed)
 {
-	struct wire_header header;
-	struct wire_view body = {0};
+	const uint32_t tag = sealed && f->data[WIRE_FLAGS_OFFSET] & WIRE_AUTH ? WIRE_TAG_BYTES : 0;
 
-	if (!sealed)
-		return f->len - WIRE_HEADER_BYTES;
-	if (wire_get_header(f->data, f->len, &header, &body) != 0)
-		assert(!"a held datagram keeps its header");
-	return body.len;
+	return f->len - WIRE_HEADER_BYTES - tag;
 }
 
 // Seals and sends `n` datagrams of one push; with `hold` they stay the caller's too.

@@ -7,19 +7,19 @@
 static struct fix fix;
 static struct fix_sent sent;
 
-static int setup(void **state)
+WORKER_ONLY static int setup(void **state)
 {
 	fix_init(&fix);
 	return 0;
 }
 
-static int teardown(void **state)
+WORKER_ONLY static int teardown(void **state)
 {
 	fix_stop(&fix);
 	return 0;
 }
 
-static struct delivery_stats stats_of(void)
+WORKER_ONLY static struct delivery_stats stats_of(void)
 {
 	struct delivery_stats stats;
 
@@ -27,7 +27,8 @@ static struct delivery_stats stats_of(void)
 	return stats;
 }
 
-static struct fix_sent push(uint32_t gateway, uint32_t message, uint32_t count, uint8_t ack)
+WORKER_ONLY static struct fix_sent push(
+	uint32_t gateway, uint32_t message, uint32_t count, uint8_t ack)
 {
 	fix_push_one(&fix, gateway, message, count, ack);
 	assert_true(fix_take_sent(&fix, &sent));
@@ -35,7 +36,7 @@ static struct fix_sent push(uint32_t gateway, uint32_t message, uint32_t count, 
 }
 
 // Sleeps and ticks as a worker would until a retry is due, a push is sent or nothing waits any more.
-static void until_something(uint64_t limit)
+WORKER_ONLY static void until_something(uint64_t limit)
 {
 	const uint64_t ends = fix.ends, sends = fix.port.txs;
 
@@ -49,7 +50,7 @@ static void until_something(uint64_t limit)
 
 // --- resends ------------------------------------------------------------------------------------------
 
-static void unanswered_push_is_resent_with_growing_intervals_then_given_up(void **state)
+WORKER_ONLY static void unanswered_push_is_resent_with_growing_intervals_then_given_up(void **state)
 {
 	uint64_t interval = 50 * NS_PER_MS, last;
 	struct fix_sent first;
@@ -76,7 +77,7 @@ static void unanswered_push_is_resent_with_growing_intervals_then_given_up(void 
 	assert_int_equal(delivery_next_ns(fix.d), UINT64_MAX);
 }
 
-static void answered_push_is_not_resent(void **state)
+WORKER_ONLY static void answered_push_is_not_resent(void **state)
 {
 	fix_start(&fix);
 	push(1, 1, 3, WIRE_ACK_CLIENT);
@@ -86,7 +87,7 @@ static void answered_push_is_not_resent(void **state)
 	assert_int_equal(fix_count(&fix, CTR_PUSH_RESENT), 0);
 }
 
-static void nothing_is_rewritten_while_the_port_has_it(void **state)
+WORKER_ONLY static void nothing_is_rewritten_while_the_port_has_it(void **state)
 {
 	fix_start(&fix);
 	fix.port.keep_sent = true;
@@ -99,7 +100,7 @@ static void nothing_is_rewritten_while_the_port_has_it(void **state)
 	assert_int_equal(sent.attempt, 1);
 }
 
-static void resends_keep_to_their_budget(void **state)
+WORKER_ONLY static void resends_keep_to_their_budget(void **state)
 {
 	fix.limits.window = 1000;
 	fix.limits.backlog = 1000;
@@ -119,7 +120,7 @@ static void resends_keep_to_their_budget(void **state)
 	assert_in_range(fix_count(&fix, CTR_PUSH_RESENT), 350, 64 + 64 * 5 + 20);
 }
 
-static void budget_grows_with_the_pushes(void **state)
+WORKER_ONLY static void budget_grows_with_the_pushes(void **state)
 {
 	fix.limits.window = 1000;
 	fix.limits.inflight = 600;
@@ -133,7 +134,7 @@ static void budget_grows_with_the_pushes(void **state)
 	assert_in_range(fix_count(&fix, CTR_PUSH_RESENT), 64 + 190, 64 + 210);
 }
 
-static void segmented_push_is_resent_whole(void **state)
+WORKER_ONLY static void segmented_push_is_resent_whole(void **state)
 {
 	struct delivery_span span = {.message = 9,
 		.count = 300,
@@ -160,7 +161,7 @@ static void segmented_push_is_resent_whole(void **state)
 
 // --- deadlines ----------------------------------------------------------------------------------------
 
-static void deadline_of_one_record_leaves_the_others(void **state)
+WORKER_ONLY static void deadline_of_one_record_leaves_the_others(void **state)
 {
 	struct delivery_span span[2];
 	const uint32_t slots[] = {1, 2, 3};
@@ -183,7 +184,7 @@ static void deadline_of_one_record_leaves_the_others(void **state)
 	assert_int_equal(fix.ended_how[1], CTR_ROUTE_ACCEPTED);
 }
 
-static void deadline_ends_what_waits_for_a_window(void **state)
+WORKER_ONLY static void deadline_ends_what_waits_for_a_window(void **state)
 {
 	fix.limits.window = 1;
 	fix_start(&fix);
@@ -199,7 +200,7 @@ static void deadline_ends_what_waits_for_a_window(void **state)
 	assert_int_equal(stats_of().inflight, 0);
 }
 
-static void deadline_passed_in_the_retry_queue(void **state)
+WORKER_ONLY static void deadline_passed_in_the_retry_queue(void **state)
 {
 	const uint16_t all[] = {0, 1, 2};
 
@@ -216,7 +217,7 @@ static void deadline_passed_in_the_retry_queue(void **state)
 
 // --- retryable routes ---------------------------------------------------------------------------------
 
-static void retryable_routes_come_back_alone_after_a_pause(void **state)
+WORKER_ONLY static void retryable_routes_come_back_alone_after_a_pause(void **state)
 {
 	const uint16_t two[] = {1, 3};
 	uint64_t then;
@@ -243,7 +244,7 @@ static void retryable_routes_come_back_alone_after_a_pause(void **state)
 	assert_int_equal(fake_port_outside(&fix.port), 0);
 }
 
-static void retry_asks_whether_the_session_lives(void **state)
+WORKER_ONLY static void retry_asks_whether_the_session_lives(void **state)
 {
 	const uint16_t all[] = {0, 1};
 
@@ -256,7 +257,7 @@ static void retry_asks_whether_the_session_lives(void **state)
 	assert_int_equal(fix.ends_by[CTR_ROUTE_SESSION_GONE], 1);
 }
 
-static void route_is_sent_no_more_often_than_allowed(void **state)
+WORKER_ONLY static void route_is_sent_no_more_often_than_allowed(void **state)
 {
 	const uint16_t first[] = {0};
 	uint32_t sends = 1;
@@ -282,7 +283,7 @@ static void route_is_sent_no_more_often_than_allowed(void **state)
 	assert_int_equal(stats_of().inflight, 0);
 }
 
-static void retries_of_a_segmented_push_carry_the_payload(void **state)
+WORKER_ONLY static void retries_of_a_segmented_push_carry_the_payload(void **state)
 {
 	struct delivery_span span = {.message = 9,
 		.count = 400,
@@ -309,7 +310,7 @@ static void retries_of_a_segmented_push_carry_the_payload(void **state)
 	assert_int_equal(stats_of().inflight, 0);
 }
 
-static void retries_that_find_no_buffer_end(void **state)
+WORKER_ONLY static void retries_that_find_no_buffer_end(void **state)
 {
 	const uint16_t all[] = {0, 1};
 	struct delivery_retry retry;
@@ -336,7 +337,7 @@ static void retries_that_find_no_buffer_end(void **state)
 // --- receipts over several pushes ---------------------------------------------------------------------
 
 // A push of one client route, accepted, without receipt in time, pushed again.
-static void push_twice(struct fix_sent *old, struct fix_sent *new)
+WORKER_ONLY static void push_twice(struct fix_sent *old, struct fix_sent *new)
 {
 	fix_start(&fix);
 	*old = push(1, 1, 1, WIRE_ACK_CLIENT);
@@ -347,7 +348,7 @@ static void push_twice(struct fix_sent *old, struct fix_sent *new)
 	assert_int_equal(new->slot[0], old->slot[0]);
 }
 
-static void missing_receipt_brings_the_route_back(void **state)
+WORKER_ONLY static void missing_receipt_brings_the_route_back(void **state)
 {
 	const uint64_t then = fix.now;
 	struct fix_sent old, new;
@@ -362,7 +363,7 @@ static void missing_receipt_brings_the_route_back(void **state)
 	assert_int_equal(fix_count(&fix, CTR_RECEIPT_UNKNOWN), 1);
 }
 
-static void receipt_through_the_old_push_ends_the_route_once(void **state)
+WORKER_ONLY static void receipt_through_the_old_push_ends_the_route_once(void **state)
 {
 	struct fix_sent old, new;
 
@@ -379,7 +380,7 @@ static void receipt_through_the_old_push_ends_the_route_once(void **state)
 	assert_false(fix_take_sent(&fix, &sent));
 }
 
-static void receipt_while_the_retry_waits_ends_it(void **state)
+WORKER_ONLY static void receipt_while_the_retry_waits_ends_it(void **state)
 {
 	struct fix_sent old;
 
@@ -395,7 +396,7 @@ static void receipt_while_the_retry_waits_ends_it(void **state)
 	assert_int_equal(sent.slot[0], 9);
 }
 
-static void push_whose_only_route_was_acknowledged_on_the_way_is_not_sent(void **state)
+WORKER_ONLY static void push_whose_only_route_was_acknowledged_on_the_way_is_not_sent(void **state)
 {
 	struct delivery_retry retry;
 	struct delivery_span span;
@@ -420,7 +421,7 @@ static void push_whose_only_route_was_acknowledged_on_the_way_is_not_sent(void *
 	assert_int_equal(stats_of().inflight, 0);
 }
 
-static void third_push_is_ended_by_any_of_the_three(void **state)
+WORKER_ONLY static void third_push_is_ended_by_any_of_the_three(void **state)
 {
 	for (uint32_t through = 0; through < 3; through++) {
 		struct fix_sent three[3];
@@ -443,7 +444,7 @@ static void third_push_is_ended_by_any_of_the_three(void **state)
 	}
 }
 
-static void route_without_receipt_ends_at_the_cap(void **state)
+WORKER_ONLY static void route_without_receipt_ends_at_the_cap(void **state)
 {
 	uint32_t sends = 1;
 
@@ -465,7 +466,7 @@ static void route_without_receipt_ends_at_the_cap(void **state)
 
 // --- incarnations -------------------------------------------------------------------------------------
 
-static void dead_gateway_ends_everything_in_bounded_steps(void **state)
+WORKER_ONLY static void dead_gateway_ends_everything_in_bounded_steps(void **state)
 {
 	fix_start(&fix);
 	for (uint32_t m = 0; m < 12; m++)
@@ -486,7 +487,7 @@ static void dead_gateway_ends_everything_in_bounded_steps(void **state)
 	assert_int_equal(stats_of().backlog, 0);
 }
 
-static void death_nobody_told_of_is_found_by_the_timers(void **state)
+WORKER_ONLY static void death_nobody_told_of_is_found_by_the_timers(void **state)
 {
 	fix_start(&fix);
 	for (uint32_t m = 0; m < 12; m++)
@@ -497,7 +498,7 @@ static void death_nobody_told_of_is_found_by_the_timers(void **state)
 	assert_int_equal(stats_of().inflight, 0);
 }
 
-static void next_incarnation_of_an_index_starts_afresh(void **state)
+WORKER_ONLY static void next_incarnation_of_an_index_starts_afresh(void **state)
 {
 	struct fix_sent old;
 
@@ -521,7 +522,7 @@ static void next_incarnation_of_an_index_starts_afresh(void **state)
 	assert_int_equal(stats_of().inflight, 0);
 }
 
-static void retries_of_a_dead_gateway_end_as_gone(void **state)
+WORKER_ONLY static void retries_of_a_dead_gateway_end_as_gone(void **state)
 {
 	const uint16_t all[] = {0, 1};
 	struct fix_sent old, new;
@@ -540,7 +541,7 @@ static void retries_of_a_dead_gateway_end_as_gone(void **state)
 	assert_int_equal(stats_of().inflight, 0);
 }
 
-static void gateway_that_dies_between_retry_and_push(void **state)
+WORKER_ONLY static void gateway_that_dies_between_retry_and_push(void **state)
 {
 	const uint16_t all[] = {0};
 	struct delivery_retry retry;
@@ -566,7 +567,7 @@ static void gateway_that_dies_between_retry_and_push(void **state)
 	assert_int_equal(stats_of().inflight, 0);
 }
 
-static void retry_of_an_incarnation_is_not_pushed_to_the_next(void **state)
+WORKER_ONLY static void retry_of_an_incarnation_is_not_pushed_to_the_next(void **state)
 {
 	const uint16_t all[] = {0};
 	struct delivery_retry retry;
@@ -590,7 +591,7 @@ static void retry_of_an_incarnation_is_not_pushed_to_the_next(void **state)
 	assert_false(fix_take_sent(&fix, &sent));
 }
 
-static void route_that_ended_elsewhere_is_not_handed_out(void **state)
+WORKER_ONLY static void route_that_ended_elsewhere_is_not_handed_out(void **state)
 {
 	const uint16_t all[] = {0};
 	struct fix_sent old, new;
