@@ -92,7 +92,7 @@ static void first_send(struct delivery *d, uint32_t i, uint64_t now_ns)
 	transmit(d, frame, r->frames, r->gateway, true, false);
 	counter_add(d->io.counters, CTR_PUSH, 1);
 	r->sends = 1;
-	gateway_list_add(d, i);
+	gateway_sent_add(d, i);
 	r->resend_ns = now_ns + delivery_backoff(d, r->sends);
 	record_arm(d, i, now_ns);
 }
@@ -261,7 +261,7 @@ bool gateway_open(struct delivery *d, uint32_t g, uint64_t now_ns)
 		record_settle(d, i, now_ns);
 		return true;
 	}
-	gateway_list_remove(d, i);
+	gateway_remove(d, i);
 	first_send(d, i, now_ns);
 	return true;
 }

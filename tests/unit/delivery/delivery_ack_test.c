@@ -44,7 +44,9 @@ WORKER_ONLY static void accepted_push_ends(void **state)
 	assert_int_equal(fix_count(&fix, CTR_PUSH_ACK), 1);
 	assert_int_equal(inflight(), 0);
 	assert_int_equal(fake_port_outside(&fix.port), 0);
+	fix_tick_to(&fix, fix.now + 100 * NS_PER_MS);  // its timer finds nothing to do
 	assert_int_equal(delivery_next_ns(fix.d), UINT64_MAX);
+	assert_false(fix_take_sent(&fix, &sent));
 }
 
 WORKER_ONLY static void repeated_ack_is_counted_and_changes_nothing(void **state)

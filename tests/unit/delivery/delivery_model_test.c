@@ -54,13 +54,13 @@ WORKER_ONLY static uint32_t pick(uint32_t n)
 	return (uint32_t)(unit_random(&m.seed) >> 20) % n;
 }
 
-WORKER_ONLY static bool gateway_lost(const struct message *msg)
+static bool gateway_lost(const struct message *msg)
 {
 	return msg->incarnation != m.incarnation[msg->gateway] ||
 	       !atomic_load(&m.f.gateway[msg->gateway].alive);
 }
 
-WORKER_ONLY static void check_reason(uint32_t number, const struct message *msg, enum counter how)
+static void check_reason(uint32_t number, const struct message *msg, enum counter how)
 {
 	const uint32_t attempts = m.f.limits.attempts;
 
