@@ -30,9 +30,10 @@
 #define DESCRIPTORS_DEFAULT 1024u
 #define LINK_WAIT_MS 2000
 #define PEER_WAIT_MS 5000  // of a memif client for its server's socket
-#define L2_OVERHEAD 22u    // Ethernet header, check sequence, VLAN tag
+#define L2_OVERHEAD 22u  // Ethernet header, check sequence, VLAN tag
 _Static_assert(sizeof(struct dgram) <= PRIVATE_BYTES, "a datagram fits beside its buffer");
-_Static_assert(RTE_PKTMBUF_HEADROOM >= PORT_TEMPLATE_BYTES, "templates are written into the headroom");
+_Static_assert(
+	RTE_PKTMBUF_HEADROOM >= PORT_TEMPLATE_BYTES, "templates are written into the headroom");
 
 static void sleep_ms(long ms)
 {
@@ -57,11 +58,17 @@ uint64_t port_clock_ns(const struct port *port)
 static int probe(struct port *port, const struct port_device *device, const char **why)
 {
 	if (!device->pci) {
+		// adding it again would succeed and hand out the same port
+		if (rte_eth_dev_get_port_by_name(device->name, &port->port_id) == 0) {
+			*why = port_why("port.device: %s is in use", device->name);
+			return -EBUSY;
+		}
 		const int rc = rte_eal_hotplug_add("vdev", device->name, device->options);
 
 		if (rc != 0) {
-			*why = port_why("port.device: %s,%s: %s; a privilege, an interface or a driver is "
-					"missing, or the name is taken",
+			*why = port_why(
+				"port.device: %s,%s: %s; a privilege, an interface or a driver is "
+				"missing",
 				device->name, device->options, strerror(-rc));
 			return -ENODEV;
 		}
@@ -74,7 +81,8 @@ static int probe(struct port *port, const struct port_device *device, const char
 	snprintf(full, sizeof(full), "0000:%s", device->name);
 	if (device->pci && rte_eth_dev_get_port_by_name(full, &port->port_id) == 0)
 		return 0;
-	*why = port_why("port.device: %s is not there as a port; a PCI device must be bound to vfio-pci",
+	*why = port_why(
+		"port.device: %s is not there as a port; a PCI device must be bound to vfio-pci",
 		device->name);
 	return -ENODEV;
 }
@@ -86,8 +94,8 @@ static int check_kernel_mtu(struct port *port, const char **why)
 
 	if (fd < 0 || if_indextoname(port->if_index, req.ifr_name) == NULL ||
 		ioctl(fd, SIOCGIFMTU, &req) != 0) {
-		*why = port_why("port.device: %s: cannot read the interface's MTU: %s", port->device,
-			strerror(errno));
+		*why = port_why("port.device: %s: cannot read the interface's MTU: %s",
+			port->device, strerror(errno));
 		if (fd >= 0)
 			close(fd);
 		return -ENODEV;
@@ -107,8 +115,8 @@ static uint16_t queues_of(uint16_t workers, uint16_t max)
 	return workers < max ? workers : max;
 }
 
-static int describe(struct port *port, const struct conf *conf, struct rte_eth_dev_info *info,
-	const char **why)
+static int describe(
+	struct port *port, const struct conf *conf, struct rte_eth_dev_info *info, const char **why)
 {
 	struct rte_ether_addr mac;
 
@@ -131,7 +139,8 @@ static int describe(struct port *port, const struct conf *conf, struct rte_eth_d
 	const uint32_t need = held + port->workers * 8u * BURST;
 
 	if (port->buffers < need) {
-		*why = port_why("port.buffers %u: %u workers with %u rx descriptors need at least %u",
+		*why = port_why(
+			"port.buffers %u: %u workers with %u rx descriptors need at least %u",
 			port->buffers, port->workers, conf->port.rx_descriptors, need);
 		return -EINVAL;
 	}
@@ -152,23 +161,27 @@ static int make_pool(struct port *port, const struct port_device *device, const 
 		"ring_mt_rts");
 	if (port->pool != NULL)
 		return 0;
-	*why = port_why("port.buffers: no room for %u buffers of %u bytes (%s): raise eal.memory or lower "
-			"port.buffers",
+	*why = port_why(
+		"port.buffers: no room for %u buffers of %u bytes (%s): raise eal.memory or lower "
+		"port.buffers",
 		port->buffers, frame, rte_strerror(rte_errno));
 	return -ENOMEM;
 }
 
-static void device_conf(const struct port *port, const struct rte_eth_dev_info *info, bool interrupts,
-	struct rte_eth_conf *c)
+static void device_conf(const struct port *port, const struct rte_eth_dev_info *info,
+	bool interrupts, struct rte_eth_conf *c)
 {
-	const uint64_t hash = (RTE_ETH_RSS_IP | RTE_ETH_RSS_NONFRAG_IPV4_UDP) & info->flow_type_rss_offloads;
+	const uint64_t hash =
+		(RTE_ETH_RSS_IP | RTE_ETH_RSS_NONFRAG_IPV4_UDP) & info->flow_type_rss_offloads;
 
 	memset(c, 0, sizeof(*c));
-	// af_packet refuses anything above a constant, whatever its slots hold; and no driver's set_mtu
-	// is ever called: some write through to the kernel's interface, for good
-	c->rxmode.mtu = port->af_packet ? RTE_MIN(port->mtu, (uint16_t)RTE_ETHER_MTU) : port->mtu;
+	// these two announce a constant and refuse more, but carry what their slots hold; and no driver's
+	// set_mtu is ever called: some write through to the kernel's interface, for good
+	const bool any_size = port->af_packet || driver_is(port, "net_memif");
+
+	c->rxmode.mtu = any_size ? RTE_MIN(port->mtu, (uint16_t)RTE_ETHER_MTU) : port->mtu;
 	c->rxmode.offloads = info->rx_offload_capa &
-		(RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
+			     (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
 	c->txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
 	if (port->rx_queues > 1 && hash != 0) {
 		c->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
@@ -215,7 +228,8 @@ static int bring_up(struct port *port, const struct conf *conf, const struct rte
 	tx.offloads = c.txmode.offloads;
 	for (uint16_t i = 0; rc == 0 && i < port->rx_queues; i++) {
 		*what = "rx queue";
-		rc = rte_eth_rx_queue_setup(port->port_id, i, rxd, (unsigned)socket, &rx, port->pool);
+		rc = rte_eth_rx_queue_setup(
+			port->port_id, i, rxd, (unsigned)socket, &rx, port->pool);
 	}
 	for (uint16_t i = 0; rc == 0 && i < port->tx_queues; i++) {
 		*what = "tx queue";
@@ -228,16 +242,22 @@ static int bring_up(struct port *port, const struct conf *conf, const struct rte
 	port->started = rc == 0;
 	port->interrupts = interrupts && rc == 0;
 	port->rx_ip_hw = (c.rxmode.offloads & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) != 0;
-	for (uint16_t i = 0; i < port->workers; i++)
-		port->queue[i].tx_udp_offload = (c.txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
+	for (uint16_t i = 0; i < port->workers; i++) {
+		if (conf->port.checksum == CONF_CHECKSUM_OFF)
+			port->queue[i].udp_sum = PORT_SUM_NONE;
+		else if ((c.txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0)
+			port->queue[i].udp_sum = PORT_SUM_OFFLOAD;
+		else
+			port->queue[i].udp_sum = PORT_SUM_MADE;
+	}
 	return rc;
 }
 
 // Drivers that have no rx interrupts, some of which take the request and then do nothing.
 static bool may_interrupt(const struct port *port)
 {
-	static const char *const without[] = {"net_af_packet", "net_af_xdp", "net_memif", "net_null",
-		"net_ring", "net_pcap"};
+	static const char *const without[] = {
+		"net_af_packet", "net_af_xdp", "net_memif", "net_null", "net_ring", "net_pcap"};
 
 	for (size_t i = 0; i < RTE_DIM(without); i++)
 		if (driver_is(port, without[i]))
@@ -258,8 +278,8 @@ static int start(struct port *port, const struct conf *conf, const struct rte_et
 		rc = bring_up(port, conf, info, false, &what);
 	if (rc != 0) {
 		*why = port_why("port.device: %s (%s) with %u rx and %u tx queues, MTU %u: %s: %s",
-			port->device, port->driver, port->rx_queues, port->tx_queues, port->mtu, what,
-			strerror(-rc));
+			port->device, port->driver, port->rx_queues, port->tx_queues, port->mtu,
+			what, strerror(-rc));
 		return rc;
 	}
 	if (driver_is(port, "net_tap"))
@@ -289,9 +309,11 @@ static int make_queue(struct port *port, uint16_t w)
 	q->proto = &port->proto;
 	q->has_rx = w < port->rx_queues;
 	q->has_tx = w < port->tx_queues;
-	q->via = q->has_tx ? w : (uint16_t)(w % port->tx_queues);
+	q->via = w;
+	if (!q->has_tx)
+		q->via = (uint16_t)(w % port->tx_queues);
 	q->payload_max = (uint16_t)(port->mtu - PORT_IP_LEN - PORT_UDP_LEN);
-	if (q->tx_udp_offload)
+	if (q->udp_sum == PORT_SUM_OFFLOAD)
 		q->tx_flags = RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM;
 	q->templates = aligned_alloc(64, PORT_TEMPLATES * sizeof(*q->templates));
 	if (q->templates == NULL)
@@ -350,7 +372,8 @@ static struct port *make_port(const struct conf *conf)
 	port->proto = (struct port_proto){
 		.vlan = conf->port.vlan,
 		.ip = conf->port.ip,
-		.netmask = conf->port.prefix_len == 0 ? 0 : UINT32_MAX << (32 - conf->port.prefix_len),
+		.netmask =
+			conf->port.prefix_len == 0 ? 0 : UINT32_MAX << (32 - conf->port.prefix_len),
 		.gateway = conf->port.gateway_ip,
 		.udp_base = conf->port.udp_base,
 		.udp_count = port->workers,
@@ -371,12 +394,14 @@ int port_open(const struct conf *conf, struct counters *const *counters, struct 
 	struct port_device device;
 	int before[256];
 
-	if (conf->workers.count < 1 || conf->workers.count > WORKERS_MAX || conf->port.mtu < MTU_MIN ||
-		conf->port.mtu > MTU_MAX || conf->port.ip == 0 || conf->port.prefix_len > 32) {
+	if (conf->workers.count < 1 || conf->workers.count > WORKERS_MAX ||
+		conf->port.mtu < MTU_MIN || conf->port.mtu > MTU_MAX || conf->port.ip == 0 ||
+		conf->port.prefix_len > 32) {
 		*why = "port: workers.count, port.mtu or port.address is outside its range";
 		return -EINVAL;
 	}
-	int rc = port_args_device(conf->port.device, conf->workers.count, conf->port.mtu, &device, why);
+	int rc = port_args_device(
+		conf->port.device, conf->workers.count, conf->port.mtu, &device, why);
 
 	if (rc != 0)
 		return rc;
@@ -399,7 +424,8 @@ int port_open(const struct conf *conf, struct counters *const *counters, struct 
 	if (rc == 0)
 		rc = make_queues(port, conf, counters, why);
 	if (rc == 0) {
-		rc = port_idle_init(port, conf->workers.idle == CONF_IDLE_BUSY, before, before_count);
+		rc = port_idle_init(
+			port, conf->workers.idle == CONF_IDLE_BUSY, before, before_count);
 		if (rc != 0)
 			*why = port_why("port: idle waiting: %s", strerror(-rc));
 	}
@@ -452,7 +478,8 @@ static uint16_t alloc_datagrams(void *queue, struct dgram **d, uint16_t n)
 		return 0;
 	for (uint16_t i = 0; i < n; i++) {
 		d[i] = port_dgram(m[i]);
-		*d[i] = (struct dgram){.data = rte_pktmbuf_mtod(m[i], uint8_t *), .room = q->payload_max};
+		*d[i] = (struct dgram){
+			.data = rte_pktmbuf_mtod(m[i], uint8_t *), .room = q->payload_max};
 	}
 	return n;
 }

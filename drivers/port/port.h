@@ -46,10 +46,10 @@ struct port_info {
 	char device[64], driver[32];
 	uint8_t mac[6];
 	uint16_t mtu;
-	uint16_t queues;       // rx queues; workers beyond them receive by hand-over only
+	uint16_t queues;  // rx queues; workers beyond them receive by hand-over only
 	bool link_up;
-	bool steered;          // the device puts a worker's datagrams into that worker's queue
-	bool checksum_ip_hw;   // it checks IPv4 headers it receives
+	bool steered;  // the device puts a worker's datagrams into that worker's queue
+	bool checksum_ip_hw;  // it checks IPv4 headers it receives
 	bool checksum_udp_hw;  // it makes UDP checksums it sends
 	uint32_t buffers, buffers_free, neighbours;
 	uint64_t rx_missed, rx_nombuf, rx_errors, tx_errors;

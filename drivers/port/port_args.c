@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AF_PACKET_SLOT 2048u      // the driver's default
+#define AF_PACKET_SLOT 2048u  // the driver's default
 #define AF_PACKET_SLOT_HEAD 128u  // bytes of a slot the kernel may use before the frame
 #define AF_PACKET_RING_BYTES (2u * 1024u * 1024u)  // of one queue and direction
 
@@ -46,7 +46,8 @@ static int parse_cpus(const char *s, const cpu_set_t *allowed, cpu_set_t *set, c
 			goto bad;
 		for (unsigned long cpu = first; cpu <= last; cpu++) {
 			if (!CPU_ISSET(cpu, allowed)) {
-				*why = port_why("eal.lcores: CPU %lu is not one this process may use", cpu);
+				*why = port_why(
+					"eal.lcores: CPU %lu is not one this process may use", cpu);
 				return -EINVAL;
 			}
 			CPU_SET(cpu, set);
@@ -97,8 +98,8 @@ static bool format_set(const cpu_set_t *set, char *out, size_t cap)
 	return ok && append(out, cap, &at, ")");
 }
 
-int port_args_lcores(const char *lcores, uint32_t workers, const cpu_set_t *allowed, char *out, size_t cap,
-	const char **why)
+int port_args_lcores(const char *lcores, uint32_t workers, const cpu_set_t *allowed, char *out,
+	size_t cap, const char **why)
 {
 	const bool any = lcores[0] == '\0' || strcmp(lcores, "auto") == 0;
 	char all[512], named[512];
@@ -113,7 +114,7 @@ int port_args_lcores(const char *lcores, uint32_t workers, const cpu_set_t *allo
 	}
 	const bool own = !any && (uint32_t)CPU_COUNT(&set) >= workers;
 	bool ok = format_set(allowed, all, sizeof(all)) && format_set(&set, named, sizeof(named)) &&
-		append(out, cap, &at, "0@%s", all);
+		  append(out, cap, &at, "0@%s", all);
 	int cpu = -1;
 
 	for (uint32_t w = 0; ok && w < workers; w++) {
@@ -178,7 +179,8 @@ static bool add_memory(struct port_args *args, const struct conf *conf, bool pci
 	char megabytes[16];
 	bool ok = true;
 
-	snprintf(megabytes, sizeof(megabytes), "%u", (conf->eal.memory_bytes + (1u << 20) - 1) >> 20);
+	snprintf(megabytes, sizeof(megabytes), "%u",
+		(conf->eal.memory_bytes + (1u << 20) - 1) >> 20);
 	if (conf->eal.memory_bytes != 0)
 		ok = add_pair(args, "-m", megabytes);
 	// no-huge implies EAL's legacy memory, which excludes in-memory; each leaves nothing behind
@@ -188,16 +190,17 @@ static bool add_memory(struct port_args *args, const struct conf *conf, bool pci
 	return ok && add_text(args, "--in-memory") && (pci || add_text(args, "--iova-mode=va"));
 }
 
-int port_args_eal(const struct conf *conf, const cpu_set_t *allowed, struct port_args *args,
-	const char **why)
+int port_args_eal(
+	const struct conf *conf, const cpu_set_t *allowed, struct port_args *args, const char **why)
 {
 	struct port_device device;
 	char lcores[2048], prefix[48];
-	int rc = port_args_lcores(conf->eal.lcores, conf->workers.count, allowed, lcores, sizeof(lcores),
-		why);
+	int rc = port_args_lcores(
+		conf->eal.lcores, conf->workers.count, allowed, lcores, sizeof(lcores), why);
 
 	if (rc == 0)
-		rc = port_args_device(conf->port.device, conf->workers.count, conf->port.mtu, &device, why);
+		rc = port_args_device(
+			conf->port.device, conf->workers.count, conf->port.mtu, &device, why);
 	if (rc != 0)
 		return rc;
 	memset(args, 0, sizeof(*args));
@@ -206,8 +209,8 @@ int port_args_eal(const struct conf *conf, const cpu_set_t *allowed, struct port
 	else
 		snprintf(prefix, sizeof(prefix), "tagcast-%llu", (unsigned long long)conf->node.id);
 	bool ok = add_text(args, "tagcastd") && add_pair(args, "--lcores", lcores) &&
-		add_pair(args, "--main-lcore", "0") && add_memory(args, conf, device.pci) &&
-		add_pair(args, "--file-prefix", prefix);
+		  add_pair(args, "--main-lcore", "0") && add_memory(args, conf, device.pci) &&
+		  add_pair(args, "--file-prefix", prefix);
 
 	// a PCI scan would take over whatever card of the machine a driver knows
 	if (ok && !device.pci)
@@ -256,19 +259,20 @@ static bool add_option(struct port_device *device, const char *key, uint32_t val
 
 	if (option(device->options, key) != NULL)
 		return true;
-	return append(device->options, sizeof(device->options), &at, "%s%s=%u", at > 0 ? "," : "", key,
-		value);
+	return append(device->options, sizeof(device->options), &at, "%s%s=%u", at > 0 ? "," : "",
+		key, value);
 }
 
-static int complete_af_packet(struct port_device *device, uint32_t workers, uint16_t mtu, const char **why)
+static int complete_af_packet(
+	struct port_device *device, uint32_t workers, uint16_t mtu, const char **why)
 {
 	// Ethernet header and VLAN tag travel in the slot too. A slot divides its block: the driver
 	// counts slots as if blocks were one piece.
 	const uint32_t need = mtu + 18u + AF_PACKET_SLOT_HEAD;
 	const char *given = option(device->options, "framesz");
-	const uint32_t slot = given != NULL ? (uint32_t)strtoul(given, NULL, 10) :
-		need <= AF_PACKET_SLOT	    ? AF_PACKET_SLOT :
-					      (need + 4095u) / 4096u * 4096u;
+	const uint32_t slot = given != NULL            ? (uint32_t)strtoul(given, NULL, 10)
+			      : need <= AF_PACKET_SLOT ? AF_PACKET_SLOT
+						       : (need + 4095u) / 4096u * 4096u;
 
 	if (option(device->options, "iface") == NULL) {
 		*why = port_why("port.device: %s needs iface=NAME", device->name);
@@ -284,8 +288,9 @@ static int complete_af_packet(struct port_device *device, uint32_t workers, uint
 	bool ok = add_option(device, "qpairs", workers);
 
 	if (given == NULL && slot != AF_PACKET_SLOT)
-		ok = ok && add_option(device, "framesz", slot) && add_option(device, "blocksz", block) &&
-			add_option(device, "framecnt", AF_PACKET_RING_BYTES / slot);
+		ok = ok && add_option(device, "framesz", slot) &&
+		     add_option(device, "blocksz", block) &&
+		     add_option(device, "framecnt", AF_PACKET_RING_BYTES / slot);
 	if (!ok) {
 		*why = "port.device: the options are too long";
 		return -EINVAL;
@@ -293,8 +298,8 @@ static int complete_af_packet(struct port_device *device, uint32_t workers, uint
 	return 0;
 }
 
-int port_args_device(const char *text, uint32_t workers, uint16_t mtu, struct port_device *out,
-	const char **why)
+int port_args_device(
+	const char *text, uint32_t workers, uint16_t mtu, struct port_device *out, const char **why)
 {
 	const size_t len = strcspn(text, ",");
 	const char *options = text[len] == ',' ? text + len + 1 : "";
@@ -308,6 +313,7 @@ int port_args_device(const char *text, uint32_t workers, uint16_t mtu, struct po
 	memcpy(out->name, text, len);
 	strcpy(out->options, options);
 	out->pci = is_pci(text);
-	out->af_packet = strncmp(text, "net_af_packet", 13) == 0 || strncmp(text, "eth_af_packet", 13) == 0;
+	out->af_packet =
+		strncmp(text, "net_af_packet", 13) == 0 || strncmp(text, "eth_af_packet", 13) == 0;
 	return out->af_packet ? complete_af_packet(out, workers, mtu, why) : 0;
 }

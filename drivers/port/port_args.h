@@ -32,8 +32,8 @@ struct port_device {
 // EAL's core map: lcore 0 is the control core and floats over `allowed`; worker w is lcore w + 1. With at
 // least as many CPUs named as workers each worker has its own, else all float over those named; "auto"
 // or "": over all allowed. Returns: 0; -EINVAL with `why`.
-int port_args_lcores(const char *lcores, uint32_t workers, const cpu_set_t *allowed, char *out, size_t cap,
-	const char **why);
+int port_args_lcores(const char *lcores, uint32_t workers, const cpu_set_t *allowed, char *out,
+	size_t cap, const char **why);
 
 // All of EAL's arguments. Returns: 0; -EINVAL with `why`.
 int port_args_eal(const struct conf *conf, const cpu_set_t *allowed, struct port_args *args,

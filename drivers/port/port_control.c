@@ -32,8 +32,9 @@ static bool learn(struct port *port, const struct port_event *e, uint64_t now_ns
 		return neigh_confirm(port->neigh, e->ip, e->mac, now_ns) > 0;
 	case PORT_CONFLICT:
 		LOG(LOG_ERROR, "port", "address_conflict",
-			"ip=" IP_FMT " is also used by mac=%02x:%02x:%02x:%02x:%02x:%02x", IP_ARG(e->ip),
-			e->mac[0], e->mac[1], e->mac[2], e->mac[3], e->mac[4], e->mac[5]);
+			"ip=" IP_FMT " is also used by mac=%02x:%02x:%02x:%02x:%02x:%02x",
+			IP_ARG(e->ip), e->mac[0], e->mac[1], e->mac[2], e->mac[3], e->mac[4],
+			e->mac[5]);
 		return false;
 	}
 	return false;
@@ -49,7 +50,8 @@ static uint32_t take_events(struct port *port, uint64_t now_ns)
 		struct wq_spsc *ring = &port->queue[w].events;
 
 		// bounded by the ring: a worker may go on filling it
-		for (uint32_t left = PORT_EVENTS; left > 0 && (e = wq_spsc_peek(ring)) != NULL; left--) {
+		for (uint32_t left = PORT_EVENTS; left > 0 && (e = wq_spsc_peek(ring)) != NULL;
+			left--) {
 			changed |= learn(port, e, now_ns);
 			wq_spsc_drop(ring);
 			work++;
@@ -114,7 +116,8 @@ static uint32_t watch_link(struct port *port, uint64_t now_ns)
 	if (up == atomic_load_explicit(&port->link_up, memory_order_relaxed))
 		return 0;
 	atomic_store_explicit(&port->link_up, up, memory_order_relaxed);
-	LOG(up ? LOG_INFO : LOG_WARN, "port", up ? "link_up" : "link_down", "device=%s", port->device);
+	LOG(up ? LOG_INFO : LOG_WARN, "port", up ? "link_up" : "link_down", "device=%s",
+		port->device);
 	// switches and stations may have forgotten, or never known, where we are
 	if (up)
 		command(port, port->proto.ip, NULL);
@@ -137,7 +140,7 @@ void port_info(struct port *port, struct port_info *info)
 		.link_up = atomic_load_explicit(&port->link_up, memory_order_relaxed),
 		.steered = port->steered,
 		.checksum_ip_hw = port->rx_ip_hw,
-		.checksum_udp_hw = port->queue[0].tx_udp_offload,
+		.checksum_udp_hw = port->queue[0].udp_sum == PORT_SUM_OFFLOAD,
 		.buffers = port->buffers,
 		.buffers_free = rte_mempool_avail_count(port->pool),
 		.neighbours = atomic_load_explicit(&port->neigh->count, memory_order_relaxed),

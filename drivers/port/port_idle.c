@@ -26,8 +26,8 @@
 #define AF_XDP 44
 #endif
 
-#define EMPTY_SPIN 32u     // empty turns before the first system call
-#define EMPTY_YIELD 64u    // and before the first sleep, where nothing tells of frames
+#define EMPTY_SPIN 32u  // empty turns before the first system call
+#define EMPTY_YIELD 64u  // and before the first sleep, where nothing tells of frames
 #define SLEEP_MAX_NS (100u * NS_PER_MS)  // never rely on a wake-up alone
 #define TIER_MAX_NS NS_PER_MS
 #define TIER_MIN_NS (20u * NS_PER_US)
@@ -81,7 +81,8 @@ uint32_t port_idle_sockets(uint32_t if_index, int *fds, uint32_t max)
 }
 
 // The device's sockets, in the order of its queues. Returns: true when there is one for each.
-static bool find_sockets(const struct port *port, const int *before, uint32_t before_count, int *fds)
+static bool find_sockets(
+	const struct port *port, const int *before, uint32_t before_count, int *fds)
 {
 	int now[256];
 	const uint32_t count = port_idle_sockets(port->if_index, now, 256);
@@ -125,12 +126,14 @@ static int use_interrupts(struct port *port)
 	for (uint16_t i = 0; i < port->rx_queues; i++) {
 		struct port_idle *idle = &port->queue[i].idle;
 
-		if (rte_eth_dev_rx_intr_ctl_q(port->port_id, i, idle->epoll_fd, RTE_INTR_EVENT_ADD, NULL) != 0)
+		if (rte_eth_dev_rx_intr_ctl_q(
+			    port->port_id, i, idle->epoll_fd, RTE_INTR_EVENT_ADD, NULL) != 0)
 			return -ENOTSUP;
 		if (epoll_ctl(idle->epoll_fd, EPOLL_CTL_DEL, idle->event_fd, NULL) != 0)
 			return -errno;
 		idle->wake_event = (struct rte_epoll_event){.epdata.event = EPOLLIN};
-		if (rte_epoll_ctl(idle->epoll_fd, EPOLL_CTL_ADD, idle->event_fd, &idle->wake_event) != 0)
+		if (rte_epoll_ctl(
+			    idle->epoll_fd, EPOLL_CTL_ADD, idle->event_fd, &idle->wake_event) != 0)
 			return -ENOTSUP;
 	}
 	return 0;
@@ -211,7 +214,8 @@ static void drain_wake_fd(struct port_idle *idle)
 
 static int wait_epoll(struct port_idle *idle, uint64_t ns, struct epoll_event *event, int max)
 {
-	const struct timespec t = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+	const struct timespec t = {
+		.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 	int n = epoll_pwait2(idle->epoll_fd, event, max, &t, NULL);
 
 	if (n < 0 && errno == ENOSYS)
@@ -225,7 +229,8 @@ static void sleep_fd(struct port_idle *idle, uint64_t ns)
 	const int n = wait_epoll(idle, ns, event, 4);
 
 	for (int i = 0; i < n; i++) {
-		if (event[i].data.fd != idle->packet_fd || (event[i].events & (EPOLLERR | EPOLLHUP)) == 0)
+		if (event[i].data.fd != idle->packet_fd ||
+			(event[i].events & (EPOLLERR | EPOLLHUP)) == 0)
 			continue;
 		// the interface went down: the error stays until it is read, and may come again at once
 		const struct timespec pause = {.tv_nsec = NS_PER_MS};
@@ -266,7 +271,8 @@ void port_idle_wait(struct port *port, uint32_t worker, uint64_t max_ns)
 	struct port_queue *q = &port->queue[worker];
 	struct port_idle *idle = &q->idle;
 
-	if (idle->mode == PORT_IDLE_BUSY || idle->empty < EMPTY_SPIN || q->stash_count > 0 || max_ns == 0) {
+	if (idle->mode == PORT_IDLE_BUSY || idle->empty < EMPTY_SPIN || q->stash_count > 0 ||
+		max_ns == 0) {
 		if (atomic_load_explicit(&idle->wake, memory_order_relaxed) != 0) {
 			atomic_store(&idle->wake, 0);
 			idle->empty = 0;
@@ -290,7 +296,8 @@ void port_idle_wait(struct port *port, uint32_t worker, uint64_t max_ns)
 			idle->empty++;
 	}
 	if (q->pending.count > 0 && ns > 10u * NS_PER_MS)
-		ns = 10u * NS_PER_MS;  // requests are repeated and waiting ends by this worker's turns
+		ns = 10u *
+		     NS_PER_MS;  // requests are repeated and waiting ends by this worker's turns
 	atomic_store(&idle->asleep, 1);
 	if (atomic_load(&idle->wake) == 0 && wq_spsc_depth(&q->commands) == 0) {
 		atomic_fetch_add_explicit(&idle->sleeps, 1, memory_order_relaxed);

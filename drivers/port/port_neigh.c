@@ -118,7 +118,8 @@ static struct neigh_entry *victim(struct neigh_table *table, uint32_t ip)
 	return best;
 }
 
-static int confirm(struct neigh_table *table, struct neigh_entry *e, const uint8_t mac[6], uint64_t now_ns)
+static int confirm(
+	struct neigh_table *table, struct neigh_entry *e, const uint8_t mac[6], uint64_t now_ns)
 {
 	const uint64_t v = mac_pack(mac);
 
@@ -139,7 +140,8 @@ int neigh_confirm(struct neigh_table *table, uint32_t ip, const uint8_t mac[6], 
 	return e != NULL ? confirm(table, e, mac, now_ns) : 0;
 }
 
-int neigh_set(struct neigh_table *table, uint32_t ip, const uint8_t mac[6], bool fixed, uint64_t now_ns)
+int neigh_set(
+	struct neigh_table *table, uint32_t ip, const uint8_t mac[6], bool fixed, uint64_t now_ns)
 {
 	struct neigh_entry *e = find(table, ip);
 
@@ -163,8 +165,8 @@ int neigh_set(struct neigh_table *table, uint32_t ip, const uint8_t mac[6], bool
 	return 1;
 }
 
-uint32_t neigh_sweep(struct neigh_table *table, uint64_t ttl_ns, uint64_t now_ns,
-	struct neigh_refresh *refresh)
+uint32_t neigh_sweep(
+	struct neigh_table *table, uint64_t ttl_ns, uint64_t now_ns, struct neigh_refresh *refresh)
 {
 	uint32_t removed = 0;
 

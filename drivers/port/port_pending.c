@@ -45,7 +45,8 @@ static struct port_pending_hop *hop_of(struct port_pending *p, uint32_t ip)
 
 		if (hop->ip == ip)
 			return hop;
-		if (hop->waiting == 0 && (unused == NULL || hop->next_request_ns < unused->next_request_ns))
+		if (hop->waiting == 0 &&
+			(unused == NULL || hop->next_request_ns < unused->next_request_ns))
 			unused = hop;
 	}
 	if (unused != NULL)
@@ -142,11 +143,13 @@ static void settle(struct port_queue *q, uint64_t now_ns)
 void port_pending_step(struct port_queue *q)
 {
 	struct port_pending *p = &q->pending;
-	const uint32_t generation = atomic_load_explicit(&q->neigh->generation, memory_order_acquire);
+	const uint32_t generation =
+		atomic_load_explicit(&q->neigh->generation, memory_order_acquire);
 	const uint32_t additions = atomic_load_explicit(&q->neigh->additions, memory_order_acquire);
 	const uint64_t now_ns = port_clock_ns(q->port);
 
-	if (generation == p->seen_generation && additions == p->seen_additions && now_ns < p->next_ns)
+	if (generation == p->seen_generation && additions == p->seen_additions &&
+		now_ns < p->next_ns)
 		return;
 	p->seen_generation = generation;
 	p->seen_additions = additions;

@@ -60,7 +60,7 @@ static bool ip_usable(const struct port_proto *proto, uint32_t ip)
 		return false;
 	// /31 and /32 have no broadcast address (RFC 3021)
 	return !(on_link(proto, ip) && proto->netmask < 0xfffffffeu &&
-		(ip & ~proto->netmask) == ~proto->netmask);
+		 (ip & ~proto->netmask) == ~proto->netmask);
 }
 
 static enum port_verdict drop(struct port_packet *out, enum counter reason)
@@ -69,8 +69,8 @@ static enum port_verdict drop(struct port_packet *out, enum counter reason)
 	return PORT_DROP;
 }
 
-static enum port_verdict parse_arp(const struct port_proto *proto, const uint8_t *p, uint32_t len,
-	struct port_packet *out)
+static enum port_verdict parse_arp(
+	const struct port_proto *proto, const uint8_t *p, uint32_t len, struct port_packet *out)
 {
 	// hardware Ethernet, protocol IPv4, address lengths 6 and 4
 	static const uint8_t kind[6] = {0, 1, 8, 0, 6, 4};
@@ -102,14 +102,15 @@ static enum port_verdict parse_arp(const struct port_proto *proto, const uint8_t
 static bool udp_sum_good(const uint8_t *ip, const uint8_t *udp, uint32_t udp_len)
 {
 	const uint16_t len = port_be16((uint16_t)udp_len);
-	const uint64_t sum = port_sum(ip + 12, 8) + port_be16(IP_PROTO_UDP) + len +
-		port_sum(udp, udp_len);
+	const uint64_t sum =
+		port_sum(ip + 12, 8) + port_be16(IP_PROTO_UDP) + len + port_sum(udp, udp_len);
 
 	return port_sum_fold(sum) == 0xffff;
 }
 
-static enum port_verdict parse_udp(const struct port_proto *proto, const uint8_t *ip, uint32_t ip_header,
-	uint32_t ip_len, const struct port_rx_meta *meta, struct port_packet *out)
+static enum port_verdict parse_udp(const struct port_proto *proto, const uint8_t *ip,
+	uint32_t ip_header, uint32_t ip_len, const struct port_rx_meta *meta,
+	struct port_packet *out)
 {
 	const uint8_t *udp = ip + ip_header;
 	const uint32_t room = ip_len - ip_header;
@@ -166,8 +167,8 @@ static enum port_verdict parse_ipv4(const struct port_proto *proto, const uint8_
 	return drop(out, CTR_DROP_PROTO);
 }
 
-enum port_verdict port_proto_parse(const struct port_proto *proto, const uint8_t *frame, uint32_t len,
-	const struct port_rx_meta *meta, struct port_packet *out)
+enum port_verdict port_proto_parse(const struct port_proto *proto, const uint8_t *frame,
+	uint32_t len, const struct port_rx_meta *meta, struct port_packet *out)
 {
 	memset(out, 0, sizeof(*out));
 	if (len < PORT_ETH_LEN || len > UINT16_MAX)
@@ -231,8 +232,8 @@ uint32_t port_proto_arp_answer(const struct port_proto *proto, uint8_t *l3)
 	return finish_arp(proto, l3);
 }
 
-uint32_t port_proto_arp_request(const struct port_proto *proto, uint8_t *l3, uint32_t ip,
-	const uint8_t *mac)
+uint32_t port_proto_arp_request(
+	const struct port_proto *proto, uint8_t *l3, uint32_t ip, const uint8_t *mac)
 {
 	static const uint8_t broadcast[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
@@ -264,8 +265,8 @@ uint32_t port_proto_echo_answer(const struct port_proto *proto, const uint8_t *f
 	memcpy(l3 + 10, &ip_sum, 2);
 	// type 8 becomes 0: HC' = ~(~HC + ~m + m') (RFC 1624)
 	const uint16_t was = get16(icmp + 2);
-	const uint16_t sum = (uint16_t)~port_sum_fold((uint64_t)(uint16_t)~was +
-		(uint16_t)~(ICMP_ECHO_REQUEST << 8));
+	const uint16_t sum = (uint16_t)~port_sum_fold(
+		(uint64_t)(uint16_t)~was + (uint16_t) ~(ICMP_ECHO_REQUEST << 8));
 
 	icmp[0] = 0;
 	put16(icmp + 2, sum);

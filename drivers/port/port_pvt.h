@@ -30,15 +30,15 @@
 #include "port_proto.h"
 #include "wq_spsc.h"
 
-#define PORT_TEMPLATES 512u        // per worker, direct-mapped; 32 KiB
-#define PORT_TX_RETRIES 16u        // of a burst the device takes nothing of
-#define PORT_TX_RING 1024u         // frames on the way to another worker's queue
-#define PORT_EVENTS 128u           // things learnt, on the way to the control core
-#define PORT_COMMANDS 128u         // requests to send, from the control core
-#define PORT_PENDING 128u          // datagrams of one worker that wait for a link address
-#define PORT_PENDING_HOPS 16u      // next hops they may wait for
-#define PORT_PENDING_PER_HOP 32u   // so that one dead station leaves room for others
-#define PORT_PENDING_NS NS_PER_S   // how long they wait
+#define PORT_TEMPLATES 512u  // per worker, direct-mapped; 32 KiB
+#define PORT_TX_RETRIES 16u  // of a burst the device takes nothing of
+#define PORT_TX_RING 1024u  // frames on the way to another worker's queue
+#define PORT_EVENTS 128u  // things learnt, on the way to the control core
+#define PORT_COMMANDS 128u  // requests to send, from the control core
+#define PORT_PENDING 128u  // datagrams of one worker that wait for a link address
+#define PORT_PENDING_HOPS 16u  // next hops they may wait for
+#define PORT_PENDING_PER_HOP 32u  // so that one dead station leaves room for others
+#define PORT_PENDING_NS NS_PER_S  // how long they wait
 #define PORT_REQUEST_NS (100u * NS_PER_MS)  // first repeat of an ARP request; doubles
 #define PORT_REQUEST_MAX_NS (2u * NS_PER_S)
 
@@ -76,10 +76,10 @@ struct port_pending {
 
 // How a worker can sleep.
 enum port_idle_mode {
-	PORT_IDLE_TIERS,      // nothing tells of frames: short sleeps
-	PORT_IDLE_FD,         // the device's packet socket in an epoll set
+	PORT_IDLE_TIERS,  // nothing tells of frames: short sleeps
+	PORT_IDLE_FD,  // the device's packet socket in an epoll set
 	PORT_IDLE_INTERRUPT,  // rx interrupts
-	PORT_IDLE_BUSY,       // configured: never
+	PORT_IDLE_BUSY,  // configured: never
 };
 
 struct port_idle {
@@ -104,13 +104,13 @@ struct port_queue {
 	struct neigh_table *neigh;
 	const struct port_proto *proto;
 	uint16_t port_id, worker;
-	uint16_t queue_id;     // rx and tx, where it has them
+	uint16_t queue_id;  // rx and tx, where it has them
 	bool has_rx, has_tx;
-	bool tx_udp_offload;
-	uint16_t via;          // worker that sends for it when it has no tx queue
-	uint16_t feeders;      // number of workers it sends for
+	enum port_udp_sum udp_sum;
+	uint16_t via;  // worker that sends for it when it has no tx queue
+	uint16_t feeders;  // number of workers it sends for
 	uint16_t payload_max;  // MTU - 28
-	uint64_t tx_flags;     // of every datagram's mbuf
+	uint64_t tx_flags;  // of every datagram's mbuf
 	// worker: rw
 	struct port_template *templates;
 	struct port_pending pending;
@@ -159,7 +159,8 @@ void port_tx_feeders(struct port_queue *q);
 // The template of `ip`, or NULL when its next hop (*hop, 0: none) has no known link address.
 struct port_template *port_tx_template(struct port_queue *q, uint32_t ip, uint32_t *hop);
 // Writes headers before the datagram and points the mbuf at them.
-struct rte_mbuf *port_tx_build(struct port_queue *q, struct dgram *d, const struct port_template *t);
+struct rte_mbuf *port_tx_build(
+	struct port_queue *q, struct dgram *d, const struct port_template *t);
 
 uint16_t port_rx_datagrams(void *queue, struct dgram **d, uint16_t n);
 

@@ -12,7 +12,8 @@ struct answers {
 	struct rte_mbuf *m[BURST];
 };
 
-static void report(struct port_queue *q, enum port_event_kind kind, const struct port_packet *packet)
+static void report(
+	struct port_queue *q, enum port_event_kind kind, const struct port_packet *packet)
 {
 	struct port_event event = {.ip = packet->arp_ip, .kind = (uint8_t)kind};
 
@@ -29,8 +30,8 @@ static void set_frame(struct rte_mbuf *m, const uint8_t *start, uint32_t len)
 	m->ol_flags = 0;
 }
 
-static void take_arp(struct port_queue *q, struct rte_mbuf *m, uint8_t *l3, const struct port_packet *packet,
-	struct answers *answers)
+static void take_arp(struct port_queue *q, struct rte_mbuf *m, uint8_t *l3,
+	const struct port_packet *packet, struct answers *answers)
 {
 	counter_add(q->counters, CTR_ARP, 1);
 	if (packet->arp_conflict)
@@ -82,8 +83,10 @@ static struct dgram *take_frame(struct port_queue *q, struct rte_mbuf *m, struct
 		.vlan_stripped = (m->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) != 0,
 		.vlan_tci = m->vlan_tci,
 		// only "good" is believed: what a device calls bad, or not at all, is summed here
-		.ip_good = (m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_GOOD,
-		.udp_good = (m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD,
+		.ip_good =
+			(m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_GOOD,
+		.udp_good =
+			(m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_GOOD,
 	};
 
 	// buffers hold the MTU, so only an oversized frame comes in pieces

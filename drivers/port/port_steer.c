@@ -31,7 +31,8 @@ static int steer_one(struct port *port, uint16_t worker)
 
 	if (rte_flow_validate(port->port_id, &attr, pattern, actions, &error) != 0)
 		return -ENOTSUP;
-	return rte_flow_create(port->port_id, &attr, pattern, actions, &error) != NULL ? 0 : -ENOTSUP;
+	return rte_flow_create(port->port_id, &attr, pattern, actions, &error) != NULL ? 0
+										       : -ENOTSUP;
 }
 
 int port_steer(struct port *port)

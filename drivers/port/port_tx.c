@@ -39,7 +39,7 @@ void port_tx_frames(struct port_queue *q, struct rte_mbuf **m, uint16_t n)
 	while (sent < n) {
 		uint16_t ready = (uint16_t)(n - sent);
 
-		if (q->tx_udp_offload)
+		if (q->udp_sum == PORT_SUM_OFFLOAD)
 			ready = rte_eth_tx_prepare(q->port_id, q->queue_id, m + sent, ready);
 		if (ready == 0) {
 			// the device will never take this one
@@ -103,7 +103,8 @@ struct port_template *port_tx_template(struct port_queue *q, uint32_t ip, uint32
 {
 	struct port_template *t = &q->templates[(ip * 2654435769u) >> 23];
 	// read before the lookup: a change in between leaves a template of an old generation
-	const uint32_t generation = atomic_load_explicit(&q->neigh->generation, memory_order_acquire);
+	const uint32_t generation =
+		atomic_load_explicit(&q->neigh->generation, memory_order_acquire);
 
 	if (__builtin_expect(t->ip == ip && t->generation == generation && ip != 0, 1))
 		return t;
@@ -117,7 +118,7 @@ struct rte_mbuf *port_tx_build(struct port_queue *q, struct dgram *d, const stru
 	const uint32_t headers = port_proto_l2_len(q->proto) + PORT_IP_LEN + PORT_UDP_LEN;
 
 	assert(d->len <= q->payload_max);
-	port_proto_headers(t, d, q->tx_udp_offload);
+	port_proto_headers(t, d, q->udp_sum);
 	m->data_off = (uint16_t)(d->data - headers - (uint8_t *)m->buf_addr);
 	m->data_len = (uint16_t)(d->len + headers);
 	m->pkt_len = m->data_len;

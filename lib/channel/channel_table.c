@@ -14,10 +14,10 @@ enum record_state { RECORD_FREE, RECORD_USED, RECORD_LEAVING };
 // What only the control core knows of the table.
 struct table_control {
 	struct rcu_retire *retire;
-	uint32_t top;                   // records at and above were never used
+	uint32_t top;  // records at and above were never used
 	uint32_t free_head, free_tail;
-	uint32_t *next;                 // of the free list, by index
-	uint8_t *state;                 // enum record_state, by index
+	uint32_t *next;  // of the free list, by index
+	uint8_t *state;  // enum record_state, by index
 };
 
 static bool control_create(struct channel_table *table, struct rcu_retire *retire)
@@ -34,8 +34,8 @@ static bool control_create(struct channel_table *table, struct rcu_retire *retir
 	return c->next != NULL && c->state != NULL;
 }
 
-struct channel_table *channel_table_create(uint32_t limit, uint32_t workers,
-	struct rcu_retire *retire)
+struct channel_table *channel_table_create(
+	uint32_t limit, uint32_t workers, struct rcu_retire *retire)
 {
 	struct channel_table *table;
 
@@ -74,26 +74,6 @@ void channel_table_destroy(struct channel_table *table)
 	index_fini(&table->index);
 	free(table->channel);
 	free(table);
-}
-
-static bool has_key(const struct channel *channel, const struct channel_key *key, uint64_t hash)
-{
-	return channel->hash == hash && channel->key_type == key->type &&
-		channel->key_len == key->len &&
-		memcmp(channel->key_bytes, key->bytes, key->len) == 0;
-}
-
-struct channel *channel_find(const struct channel_table *table, const struct channel_key *key,
-	uint64_t hash)
-{
-	struct index_cursor cur;
-	uint32_t i;
-
-	index_first(&table->index, hash, &cur);
-	while ((i = index_next(&table->index, &cur)) != 0)
-		if (has_key(&table->channel[i], key, hash))
-			return &table->channel[i];
-	return NULL;
 }
 
 static uint32_t record_take(struct channel_table *table)

@@ -14,7 +14,7 @@ struct group {
 	uint32_t most;   // routes it may take
 };
 
-// Sends a group; without buffers its routes end.
+// Sends a group, for which there are buffers.
 static void send_group(struct fanout *f, const struct group *g) WORKER_ONLY;
 static void send_group(struct fanout *f, const struct group *g)
 {
@@ -25,7 +25,7 @@ static void send_group(struct fanout *f, const struct group *g)
 		.routes = g->span.count,
 		.need_ack = g->span.ack != WIRE_ACK_NONE,
 	};
-	bool sent;
+	bool sent = true;
 
 	if (g->span.count == 0)
 		return;
@@ -88,6 +88,15 @@ static void start_group(struct fanout *f, struct group *g, const struct delivery
 	}
 }
 
+// Datagrams the group may need in all, so that sending it cannot fail.
+static uint32_t dgrams_of(const struct fanout *f, const struct group *g)
+{
+	const uint32_t room = fanout_body_room(f, g->gateway);
+	const uint32_t most = g->bytes + g->most * WIRE_ROUTE_BYTES;
+
+	return most <= room ? 1 : most / (room - WIRE_SEGMENT_BYTES) + 1;
+}
+
 uint32_t fanout_retry(struct fanout *f, uint32_t max)
 {
 	struct group group[2] = {{.body = f->scratch[0]}, {.body = f->scratch[1]}};
@@ -95,10 +104,11 @@ uint32_t fanout_retry(struct fanout *f, uint32_t max)
 	struct group *g = &group[0];
 	uint32_t work = 0;
 
-	while (work < max && (f->spares != 0 || f->buffers != 0) &&
+	while (work < max && fanout_dgrams_ready(f, 1) &&
 		delivery_next_retry(f->io.delivery, f->now_ns, &retry)) {
 		const uint64_t route = fanout_route_entry(retry.route);
 
+		work++;
 		if (!same_group(g, &retry)) {
 			// The new record points into memory of delivery's and is copied before the old group
 			// is sent, which may take that memory away.
@@ -107,11 +117,15 @@ uint32_t fanout_retry(struct fanout *f, uint32_t max)
 			start_group(f, next, &retry);
 			send_group(f, g);
 			g = next;
+			if (!fanout_dgrams_ready(f, dgrams_of(f, g))) {
+				delivery_end_retries(f->io.delivery, g->gateway, retry.message,
+					(const uint8_t *)&route, CTR_ROUTE_NO_BUFFER, 1);
+				break;
+			}
 		}
 		memcpy(g->body + g->bytes, &route, sizeof(route));
 		g->bytes += WIRE_ROUTE_BYTES;
 		g->span.count++;
-		work++;
 	}
 	send_group(f, g);
 	return work;

@@ -153,7 +153,8 @@ static int create_worker(struct node *node, uint16_t index)
 		.keys = &p->keys,
 	};
 	presence_view(node->presence, &w->presence);
-	w->counters = zeroed(sizeof(*w->counters));
+	w->counters = p->counters[index] != NULL ? p->counters[index] :
+						  zeroed(sizeof(*w->counters));
 	w->senders = node_senders_create(p->senders);
 	w->frames = wire_reassembly_create(p->frames, FRAME_TIMEOUT_NS);
 	w->idem = idem_create(p->window, p->window_age_ns);
@@ -204,7 +205,8 @@ static void destroy_worker(struct node_worker *w)
 	wq_spsc_fini(&w->from_control);
 	for (uint32_t from = 0; from < WORKERS_MAX; from++)
 		wq_spsc_fini(&w->from_worker[from]);
-	free(w->counters);
+	if (w->counters != w->node->params.counters[w->index])
+		free(w->counters);
 }
 
 // --- the node -----------------------------------------------------------------------------------------

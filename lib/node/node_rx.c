@@ -207,14 +207,26 @@ static int segment(struct node_worker *w, const struct dgram *d, const struct wi
 
 // --- answers of gateways ------------------------------------------------------------------------------
 
-static int push_ack(struct node_worker *w, const struct wire_header *header, struct wire_view body,
-	struct node_sender *sender) WORKER_ONLY;
-static int push_ack(struct node_worker *w, const struct wire_header *header, struct wire_view body,
-	struct node_sender *sender)
+// The live incarnation that sent a datagram, 0 when there is none. Without keys a sender is known by
+// nothing but its address.
+static uint32_t gateway_of(
+	const struct node_worker *w, const struct wire_header *header, struct net_addr from)
+{
+	const uint32_t gateway = presence_gateway_of(&w->presence, header->sender, header->boot);
+
+	if (gateway == 0 || w->node->params.keys.count != 0)
+		return gateway;
+	return net_addr_equal(w->presence.gateway[gateway].addr, from) ? gateway : 0;
+}
+
+static int push_ack(struct node_worker *w, const struct dgram *d, const struct wire_header *header,
+	struct wire_view body, struct node_sender *sender) WORKER_ONLY;
+static int push_ack(struct node_worker *w, const struct dgram *d, const struct wire_header *header,
+	struct wire_view body, struct node_sender *sender)
 {
 	struct wire_push_ack m;
 	const int bad = wire_get_push_ack(body, &m);
-	const uint32_t gateway = presence_gateway_of(&w->presence, header->sender, header->boot);
+	const uint32_t gateway = gateway_of(w, header, d->peer);
 
 	if (bad != 0)
 		return bad;
@@ -225,14 +237,14 @@ static int push_ack(struct node_worker *w, const struct wire_header *header, str
 	return 0;
 }
 
-static int receipt(struct node_worker *w, const struct wire_header *header, struct wire_view body,
-	struct node_sender *sender) WORKER_ONLY;
-static int receipt(struct node_worker *w, const struct wire_header *header, struct wire_view body,
-	struct node_sender *sender)
+static int receipt(struct node_worker *w, const struct dgram *d, const struct wire_header *header,
+	struct wire_view body, struct node_sender *sender) WORKER_ONLY;
+static int receipt(struct node_worker *w, const struct dgram *d, const struct wire_header *header,
+	struct wire_view body, struct node_sender *sender)
 {
 	struct wire_receipt m;
 	const int bad = wire_get_receipt(body, &m);
-	const uint32_t gateway = presence_gateway_of(&w->presence, header->sender, header->boot);
+	const uint32_t gateway = gateway_of(w, header, d->peer);
 
 	if (bad != 0)
 		return bad;
@@ -254,7 +266,7 @@ static void request(struct node_worker *w, const struct dgram *d, const struct w
 	if (header->type == WIRE_HELLO) {
 		if (wire_get_hello(body, &hello) == 0 && hello.cookie != 0)
 			proven(w, sender, header, d->peer, hello.cookie);
-	} else if (presence_gateway_of(&w->presence, header->sender, header->boot) != 0) {
+	} else if (gateway_of(w, header, d->peer) != 0) {
 		sender->state = NODE_SENDER_PROVEN;
 	}
 	node_tx_request(w, d->peer, header, body);
@@ -281,10 +293,10 @@ static void receive(struct node_worker *w, struct dgram *d, bool checked)
 		publish_datagram(w, d, &header, body, sender);
 		return;
 	case WIRE_PUSH_ACK:
-		bad = push_ack(w, &header, body, sender);
+		bad = push_ack(w, d, &header, body, sender);
 		break;
 	case WIRE_RECEIPT:
-		bad = receipt(w, &header, body, sender);
+		bad = receipt(w, d, &header, body, sender);
 		break;
 	case WIRE_SEGMENT:
 		bad = segment(w, d, &header, body, sender);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-// Creation, housekeeping and statistics of presence. Control core, but for presence_view and the reads in
-// presence_read.h.
+// Creation, housekeeping and statistics of presence. Control core.
 #include "presence_pvt.h"
 
 #include <stdlib.h>
@@ -36,8 +35,8 @@ static size_t uids_bytes(const struct presence *p, size_t one)
 static bool limits_valid(const struct presence_limits *l)
 {
 	return l->uids >= 1 && l->uids < UID_INDEX_MAX && l->gateways >= 1 &&
-		l->gateways < GATEWAYS_MAX && l->sessions_per_gateway >= 1 &&
-		l->sessions_per_gateway <= 1u << SESSION_SLOT_BITS;
+	       l->gateways < GATEWAYS_MAX && l->sessions_per_gateway >= 1 &&
+	       l->sessions_per_gateway <= 1u << SESSION_SLOT_BITS;
 }
 
 // Slot blocks of all gateways together: what every UID with every session needs, and some for slots that
@@ -46,8 +45,8 @@ static uint32_t blocks_limit(const struct presence_limits *l)
 {
 	const uint64_t each = ((uint64_t)l->sessions_per_gateway + SLOT_BLOCK - 1) / SLOT_BLOCK;
 	const uint64_t all = each * l->gateways;
-	const uint64_t most = (uint64_t)l->uids * SESSIONS_PER_UID_MAX / SLOT_BLOCK +
-		(uint64_t)l->gateways * 64;
+	const uint64_t most =
+		(uint64_t)l->uids * SESSIONS_PER_UID_MAX / SLOT_BLOCK + (uint64_t)l->gateways * 64;
 
 	return (uint32_t)(all < most ? all : most);
 }
@@ -67,9 +66,9 @@ static bool tables_create(struct presence *p)
 		return false;
 	memset(p->gateway, 0, entries * sizeof(*p->gateway));
 	return index_init(&p->uid_index, l->uids) == 0 &&
-		index_init(&p->gateway_index, l->gateways) == 0 &&
-		index_init(&p->gateway_ids, l->gateways) == 0 &&
-		names_init(&p->names, l->uids / 128 + 2 * NAME_CLASSES) == 0;
+	       index_init(&p->gateway_index, l->gateways) == 0 &&
+	       index_init(&p->gateway_ids, l->gateways) == 0 &&
+	       names_init(&p->names, l->uids / 128 + 2 * NAME_CLASSES) == 0;
 }
 
 struct presence *presence_create(const struct presence_limits *limits, struct rcu_retire *retire)
@@ -150,7 +149,8 @@ uint32_t presence_step(struct presence *p, uint32_t steps, uint64_t now_ns)
 
 void presence_stats(const struct presence *p, struct presence_stats *stats)
 {
-	const uint64_t index_bytes = ((uint64_t)p->uid_index.mask + 1) * sizeof(struct index_bucket);
+	const uint64_t index_bytes =
+		((uint64_t)p->uid_index.mask + 1) * sizeof(struct index_bucket);
 
 	*stats = (struct presence_stats){
 		.uids = p->uids,
@@ -161,26 +161,10 @@ void presence_stats(const struct presence *p, struct presence_stats *stats)
 		.gateways = p->gateways,
 		.gateways_sweeping = p->gateways_sweeping,
 		.bytes = uids_bytes(p, sizeof(*p->route) + sizeof(*p->more) + sizeof(*p->uid)) +
-			index_bytes + p->names.bytes +
-			(uint64_t)p->blocks_more * sizeof(struct presence_more) +
-			(uint64_t)p->blocks * sizeof(struct slot_block) +
-			((uint64_t)p->limits.gateways + 1) *
-				(sizeof(*p->gateway) + sizeof(*p->control)),
+			 index_bytes + p->names.bytes +
+			 (uint64_t)p->blocks_more * sizeof(struct presence_more) +
+			 (uint64_t)p->blocks * sizeof(struct slot_block) +
+			 ((uint64_t)p->limits.gateways + 1) *
+				 (sizeof(*p->gateway) + sizeof(*p->control)),
 	};
-}
-
-void presence_view(const struct presence *p, struct presence_view *view)
-{
-	*view = (struct presence_view){
-		.route = p->route,
-		.uids = p->limits.uids + 1,
-		.gateway = p->gateway,
-		.gateways = p->limits.gateways + 1,
-		.owner = p,
-	};
-}
-
-const struct presence_more *presence_more_of(const struct presence_view *v, uint32_t uid)
-{
-	return rcu_read(&v->owner->more[uid]);
 }

@@ -20,10 +20,10 @@
 struct presence;
 
 struct presence_limits {
-	uint32_t uids;      // 1..UID_INDEX_MAX - 1
+	uint32_t uids;  // 1..UID_INDEX_MAX - 1
 	uint32_t gateways;  // 1..GATEWAYS_MAX - 1
 	uint32_t sessions_per_gateway;  // slots, 1..2^24; memory is taken as slots are used
-	uint64_t uid_quarantine_ns;     // a freed index rests this long: longer than any push lives
+	uint64_t uid_quarantine_ns;  // a freed index rests this long: longer than any push lives
 };
 
 // Reserves the tables; names and session slots take memory as they are used, up to bounds that follow from
@@ -57,13 +57,13 @@ int presence_gateway_up(struct presence *p, uint64_t gateway, uint64_t boot, str
 	uint16_t mtu, uint64_t now_ns) CONTROL_ONLY;
 // Ends an incarnation: O(1), whatever its number of routes.
 void presence_gateway_down(struct presence *p, uint32_t index, uint64_t now_ns) CONTROL_ONLY;
-uint32_t presence_gateway_find(const struct presence *p, uint64_t gateway, uint64_t boot)
-	CONTROL_ONLY;
+uint32_t presence_gateway_find(
+	const struct presence *p, uint64_t gateway, uint64_t boot) CONTROL_ONLY;
 // The incarnation was heard of.
 void presence_gateway_heard(struct presence *p, uint32_t index, uint64_t now_ns) CONTROL_ONLY;
 // Ends incarnations not heard of since `before_ns`. Returns: number ended.
-uint32_t presence_gateway_expire(struct presence *p, uint64_t before_ns, uint64_t now_ns)
-	CONTROL_ONLY;
+uint32_t presence_gateway_expire(
+	struct presence *p, uint64_t before_ns, uint64_t now_ns) CONTROL_ONLY;
 
 struct presence_gateway_info {
 	uint64_t gateway, boot;
@@ -74,8 +74,8 @@ struct presence_gateway_info {
 	uint16_t mtu;
 	bool alive;
 };
-bool presence_gateway_info(const struct presence *p, uint32_t index,
-	struct presence_gateway_info *info) CONTROL_ONLY;
+bool presence_gateway_info(
+	const struct presence *p, uint32_t index, struct presence_gateway_info *info) CONTROL_ONLY;
 
 // The oldest incarnation that ended, however, and has not been taken note of. Its index is not given out
 // again before presence_gateway_ended_done. Returns: index, `use` as workers know it; 0 when there is none.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // Gateway incarnations: registration, expiry, end, and the sweep of what an ended one leaves behind.
-// Control core; presence_gateway_of is for workers.
+// Control core.
 //
 // An entry is free again when three things are over: its routes are swept, a grace period has passed
 // since no worker could find it anew, and its end was taken note of.
@@ -11,46 +11,17 @@
 
 #define SCAN_PER_STEP 64u  // closed slots looked at for the price of one step
 
-struct gateway_name {
-	uint64_t gateway, boot;
-};
-
-static uint64_t name_hash(uint64_t gateway, uint64_t boot)
-{
-	const struct gateway_name name = {gateway, boot};
-
-	return id_hash(id_view_of(&name, sizeof(name)));
-}
-
 static uint64_t id_only_hash(uint64_t gateway)
 {
 	return id_hash(id_view_of(&gateway, sizeof(gateway)));
 }
 
-static uint32_t find(const struct presence *p, uint64_t gateway, uint64_t boot)
-{
-	struct index_cursor cur;
-	uint32_t i;
-
-	index_first(&p->gateway_index, name_hash(gateway, boot), &cur);
-	while ((i = index_next(&p->gateway_index, &cur)) != 0) {
-		const struct presence_gateway *g = &p->gateway[i];
-
-		if (g->gateway == gateway && g->boot == boot &&
-			atomic_load_explicit(&g->alive, memory_order_acquire))
-			return i;
-	}
-	return 0;
-}
-
-uint32_t presence_gateway_of(const struct presence_view *v, uint64_t gateway, uint64_t boot)
-{
-	return find(v->owner, gateway, boot);
-}
-
 uint32_t presence_gateway_find(const struct presence *p, uint64_t gateway, uint64_t boot)
 {
-	return find(p, gateway, boot);
+	struct presence_view view;
+
+	presence_view(p, &view);
+	return presence_gateway_of(&view, gateway, boot);
 }
 
 static uint32_t find_id(const struct presence *p, uint64_t gateway)
@@ -138,7 +109,7 @@ static int entry_give_back(struct presence *p, uint32_t i)
 int presence_gateway_up(struct presence *p, uint64_t gateway, uint64_t boot, struct net_addr addr,
 	uint16_t mtu, uint64_t now_ns)
 {
-	uint32_t i = find(p, gateway, boot);
+	uint32_t i = presence_gateway_find(p, gateway, boot);
 	struct presence_gateway *g;
 
 	if (i != 0) {
@@ -168,7 +139,7 @@ int presence_gateway_up(struct presence *p, uint64_t gateway, uint64_t boot, str
 		return entry_give_back(p, i);
 	atomic_fetch_add_explicit(&g->use, 1, memory_order_relaxed);
 	atomic_store_explicit(&g->alive, true, memory_order_release);
-	if (index_insert(&p->gateway_index, name_hash(gateway, boot), i) != 0) {
+	if (index_insert(&p->gateway_index, presence_gateway_hash(gateway, boot), i) != 0) {
 		atomic_store_explicit(&g->alive, false, memory_order_release);
 		index_remove(&p->gateway_ids, id_only_hash(gateway), i);
 		return entry_give_back(p, i);
@@ -198,7 +169,7 @@ void presence_gateway_down(struct presence *p, uint32_t index, uint64_t now_ns)
 	c = &p->control[index];
 	// Every route of this incarnation is invalid with this store.
 	atomic_store_explicit(&g->alive, false, memory_order_release);
-	index_remove(&p->gateway_index, name_hash(g->gateway, g->boot), index);
+	index_remove(&p->gateway_index, presence_gateway_hash(g->gateway, g->boot), index);
 	index_remove(&p->gateway_ids, id_only_hash(g->gateway), index);
 	live_unlink(p, index);
 	p->gateways--;
@@ -252,8 +223,8 @@ uint32_t presence_gateway_expire(struct presence *p, uint64_t before_ns, uint64_
 	return ended;
 }
 
-bool presence_gateway_info(const struct presence *p, uint32_t index,
-	struct presence_gateway_info *info)
+bool presence_gateway_info(
+	const struct presence *p, uint32_t index, struct presence_gateway_info *info)
 {
 	const struct presence_gateway *g;
 	const struct gateway_control *c;
@@ -299,8 +270,8 @@ static uint32_t sweep_some(struct presence *p, uint32_t index, uint32_t steps)
 	uint32_t done = 1, looked = 0;
 
 	while (c->sweep < slots && done < steps) {
-		struct slot_block *b = atomic_load_explicit(&dir->block[c->sweep / SLOT_BLOCK],
-			memory_order_relaxed);
+		struct slot_block *b = atomic_load_explicit(
+			&dir->block[c->sweep / SLOT_BLOCK], memory_order_relaxed);
 		_Atomic uint64_t *cell;
 
 		if (b == NULL) {

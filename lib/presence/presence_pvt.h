@@ -17,18 +17,18 @@
 #define NAME_NONE UINT32_MAX
 
 struct name_page {
-	uint8_t *bytes;       // NULL: no memory
+	uint8_t *bytes;  // NULL: no memory
 	uint32_t prev, next;  // of its class's pages with room
-	uint16_t used, fresh; // cells in use; cells never used before start at `fresh`
-	uint16_t free;        // first free cell + 1
-	uint8_t units;        // of a cell; 0: page unused
+	uint16_t used, fresh;  // cells in use; cells never used before start at `fresh`
+	uint16_t free;  // first free cell + 1
+	uint8_t units;  // of a cell; 0: page unused
 };
 struct names {
 	struct name_page *page;
 	uint32_t pages, pages_max;
-	uint32_t unused;              // first page without a class, linked by next
+	uint32_t unused;  // first page without a class, linked by next
 	uint32_t room[NAME_CLASSES];  // first page of the class with room
-	uint64_t bytes;               // memory taken
+	uint64_t bytes;  // memory taken
 };
 int names_init(struct names *names, uint32_t pages_max);
 void names_fini(struct names *names);
@@ -39,14 +39,14 @@ void names_free(struct names *names, uint32_t cell);
 static inline const uint8_t *names_at(const struct names *names, uint32_t cell)
 {
 	return names->page[cell / NAME_PAGE_UNITS].bytes +
-		(size_t)(cell % NAME_PAGE_UNITS) * NAME_UNIT_BYTES;
+	       (size_t)(cell % NAME_PAGE_UNITS) * NAME_UNIT_BYTES;
 }
 
 // --- UIDs -------------------------------------------------------------------------------------------
 
 enum uid_state {
 	UID_QUEUED = 1 << 0,  // stands in a quarantine list
-	UID_AGAIN = 1 << 1,   // was held and dropped once more since: rests anew
+	UID_AGAIN = 1 << 1,  // was held and dropped once more since: rests anew
 };
 
 // Cold part of a UID. With its route word (8), its `more` pointer (8) and at most 32 bytes of index this
@@ -55,7 +55,7 @@ struct uid_record {
 	uint32_t name;
 	uint32_t refs;
 	uint32_t next;  // of the list it stands in
-	uint8_t len;    // 0: index is free
+	uint8_t len;  // 0: index is free
 	uint8_t state;  // enum uid_state
 	uint16_t pad;
 };
@@ -99,9 +99,9 @@ struct gateway_control {
 	uint64_t next_expected;
 	uint64_t heard_ns;
 	uint32_t sessions;
-	uint32_t prev, next;   // of live entries by time heard; next: of free or ended ones too
-	uint32_t ended_next;   // of ended ones nobody took note of
-	uint32_t sweep;        // next slot to sweep
+	uint32_t prev, next;  // of live entries by time heard; next: of free or ended ones too
+	uint32_t ended_next;  // of ended ones nobody took note of
+	uint32_t sweep;  // next slot to sweep
 	uint8_t state;
 	bool told, grace_over, swept;
 };
@@ -115,21 +115,21 @@ struct presence {
 	struct uid_record *uid;
 	struct index uid_index;
 	struct names names;
-	uint32_t uid_top;       // indices at and above were never used
+	uint32_t uid_top;  // indices at and above were never used
 	uint32_t uid_free;
 	uint32_t uids, uids_quarantined, uids_online;
 	struct uid_list young, old, ready;  // quarantine: two generations, and what rested
-	uint64_t turned_ns;                 // when `young` was begun
-	struct presence_more *dead;         // unlinked and past a grace period, to be retired
+	uint64_t turned_ns;  // when `young` was begun
+	struct presence_more *dead;  // unlinked and past a grace period, to be retired
 	uint32_t blocks_more;
 	// gateways
 	struct presence_gateway *gateway;
 	struct gateway_control *control;
 	struct index gateway_index;  // (gateway, boot) of live ones; workers read
-	struct index gateway_ids;    // gateway of live ones
+	struct index gateway_ids;  // gateway of live ones
 	uint32_t gateway_top;
-	uint32_t free_head, free_tail;    // FIFO, so that an index rests
-	uint32_t live_head, live_tail;    // by time heard
+	uint32_t free_head, free_tail;  // FIFO, so that an index rests
+	uint32_t live_head, live_tail;  // by time heard
 	uint32_t swept_head, swept_tail;  // ended, until they are free again
 	uint32_t ended_head, ended_tail;
 	uint32_t gateways, gateways_sweeping;
@@ -137,6 +137,7 @@ struct presence {
 	uint32_t blocks, blocks_max;  // slot blocks
 };
 
+uint64_t presence_gateway_hash(uint64_t gateway, uint64_t boot);
 void presence_uids_turn(struct presence *p, uint64_t now_ns) CONTROL_ONLY;
 uint32_t presence_uids_release(struct presence *p, uint32_t steps) CONTROL_ONLY;
 uint32_t presence_gateways_sweep(struct presence *p, uint32_t steps) CONTROL_ONLY;

@@ -43,7 +43,8 @@ static inline uint64_t route_session(uint64_t route)
 struct presence_gateway {
 	_Alignas(64) _Atomic bool alive;
 	uint16_t mtu;
-	_Atomic uint32_t use;  // how often this entry was given out: worker state kept per index resets on change
+	_Atomic uint32_t
+		use;  // how often this entry was given out: worker state kept per index resets on change
 	// A gateway that says HELLO again from another address moves in place, in one 8-byte store; a
 	// reader that mixes old and new loses one datagram, which is sent again.
 	_Alignas(8) struct net_addr addr;
@@ -65,7 +66,7 @@ struct presence_more {
 // What a worker holds of presence; constant after creation.
 struct presence_view {
 	const _Atomic uint64_t *route;  // by UID index
-	uint32_t uids;      // entries of `route`
+	uint32_t uids;  // entries of `route`
 	const struct presence_gateway *gateway;  // by gateway index
 	uint32_t gateways;  // entries of `gateway`
 	const struct presence *owner;  // for the calls below; read under RCU only
@@ -88,8 +89,8 @@ static inline void presence_prefetch(const struct presence_view *v, uint32_t uid
 const struct presence_more *presence_more_of(const struct presence_view *v, uint32_t uid);
 
 // True while that session (slot, generation) of a live incarnation is open: what a re-push asks.
-bool presence_session_live(const struct presence_view *v, uint32_t gateway, uint32_t slot,
-	uint32_t gen);
+bool presence_session_live(
+	const struct presence_view *v, uint32_t gateway, uint32_t slot, uint32_t gen);
 
 // Incarnation index of (gateway, boot), 0 when there is none alive. A scan-free lookup for workers.
 uint32_t presence_gateway_of(const struct presence_view *v, uint64_t gateway, uint64_t boot);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // Sessions: the slots of each gateway incarnation and the routes they give a UID. Written by the control
-// core; presence_session_live is for workers.
+// core.
 //
 // A UID's routes are its word alone, or, when there are several, an immutable block of all of them. The
 // block is published before the word names it (ROUTE_MORE) and stays for a grace period after the word
@@ -10,26 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool presence_session_live(const struct presence_view *v, uint32_t gateway, uint32_t slot,
-	uint32_t gen)
-{
-	const struct slot_dir *dir;
-	const struct slot_block *b;
-	uint64_t word;
-
-	if (gateway == 0 || gateway >= v->gateways ||
-		!atomic_load_explicit(&v->gateway[gateway].alive, memory_order_acquire))
-		return false;
-	dir = rcu_read(&v->owner->control[gateway].dir);
-	if (dir == NULL || slot / SLOT_BLOCK >= dir->blocks)
-		return false;
-	b = rcu_read(&dir->block[slot / SLOT_BLOCK]);
-	if (b == NULL)
-		return false;
-	word = atomic_load_explicit(&b->slot[slot % SLOT_BLOCK], memory_order_acquire);
-	return (word & SLOT_OPEN) != 0 && slot_gen(word) == gen;
-}
 
 // --- slots ------------------------------------------------------------------------------------------
 
@@ -171,8 +151,8 @@ static bool route_open(const struct presence *p, uint64_t route)
 }
 
 // The open sessions among the routes of a UID. Returns: number.
-static uint32_t routes_collect(const struct presence *p, uint32_t uid,
-	uint64_t route[SESSIONS_PER_UID_MAX])
+static uint32_t routes_collect(
+	const struct presence *p, uint32_t uid, uint64_t route[SESSIONS_PER_UID_MAX])
 {
 	const uint64_t word = atomic_load_explicit(&p->route[uid], memory_order_relaxed);
 	const struct presence_more *m;
@@ -240,7 +220,8 @@ void presence_slot_end(struct presence *p, uint32_t gateway, _Atomic uint64_t *c
 	uint32_t n;
 
 	// The generation stays, so that it is not opened again.
-	atomic_store_explicit(cell, word & ~(SLOT_OPEN | (UID_INDEX_MAX - 1)), memory_order_release);
+	atomic_store_explicit(
+		cell, word & ~(SLOT_OPEN | (UID_INDEX_MAX - 1)), memory_order_release);
 	n = routes_collect(p, uid, route);
 	// Without memory the closed route stays named and is left out with the next change.
 	(void)routes_set(p, uid, route, n);
@@ -262,8 +243,8 @@ static int session_add(struct presence *p, uint32_t gateway, uint32_t slot, uint
 	if (n == SESSIONS_PER_UID_MAX)
 		return -EMLINK;
 	// A worker that finds the route finds the session open.
-	atomic_store_explicit(cell, SLOT_USED | SLOT_OPEN | (uint64_t)gen << 30 | uid,
-		memory_order_release);
+	atomic_store_explicit(
+		cell, SLOT_USED | SLOT_OPEN | (uint64_t)gen << 30 | uid, memory_order_release);
 	route[n] = route_word(gateway, slot, gen);
 	rc = routes_set(p, uid, route, n + 1);
 	if (rc != 0)
@@ -271,12 +252,12 @@ static int session_add(struct presence *p, uint32_t gateway, uint32_t slot, uint
 	return rc;
 }
 
-static bool session_args_valid(const struct presence *p, uint32_t gateway, uint32_t slot,
-	uint32_t gen, struct id_view uid)
+static bool session_args_valid(
+	const struct presence *p, uint32_t gateway, uint32_t slot, uint32_t gen, struct id_view uid)
 {
 	return gateway != 0 && gateway < p->gateway_top &&
-		p->control[gateway].state == GATEWAY_LIVE &&
-		slot < p->limits.sessions_per_gateway && gen < 1u << SESSION_GEN_BITS && uid.len != 0;
+	       p->control[gateway].state == GATEWAY_LIVE && slot < p->limits.sessions_per_gateway &&
+	       gen < 1u << SESSION_GEN_BITS && uid.len != 0;
 }
 
 int presence_session_open(struct presence *p, uint32_t gateway, uint32_t slot, uint32_t gen,
@@ -295,7 +276,7 @@ int presence_session_open(struct presence *p, uint32_t gateway, uint32_t slot, u
 	word = atomic_load_explicit(cell, memory_order_relaxed);
 	if ((word & SLOT_USED) != 0 && gen <= slot_gen(word)) {
 		const bool same = gen == slot_gen(word) && (word & SLOT_OPEN) != 0 &&
-			id_equal(presence_uid_name(p, slot_uid(word)), uid);
+				  id_equal(presence_uid_name(p, slot_uid(word)), uid);
 
 		return same ? 0 : -EEXIST;
 	}

@@ -37,7 +37,8 @@ static uint32_t find_hashed(const struct presence *p, struct id_view uid, uint64
 	while ((index = index_next(&p->uid_index, &cur)) != 0) {
 		const struct uid_record *r = &p->uid[index];
 
-		if (r->len == uid.len && memcmp(names_at(&p->names, r->name), uid.bytes, uid.len) == 0)
+		if (r->len == uid.len &&
+			memcmp(names_at(&p->names, r->name), uid.bytes, uid.len) == 0)
 			return index;
 	}
 	return 0;
@@ -83,8 +84,8 @@ uint32_t presence_uid_hold(struct presence *p, struct id_view uid)
 	return uid.len == 0 ? 0 : hold_hashed(p, uid, id_hash(uid));
 }
 
-uint32_t presence_uid_hold_burst(struct presence *p, const struct id_view *uid, uint32_t count,
-	uint32_t *index)
+uint32_t presence_uid_hold_burst(
+	struct presence *p, const struct id_view *uid, uint32_t count, uint32_t *index)
 {
 	uint64_t hash[HOLD_GROUP];
 
@@ -96,14 +97,16 @@ uint32_t presence_uid_hold_burst(struct presence *p, const struct id_view *uid, 
 			hash[i] = id_hash(uid[at + i]);
 			index_prefetch(&p->uid_index, hash[i]);
 			__builtin_prefetch(
-				&p->uid_index.bucket[(uint32_t)(hash[i] >> 32) & p->uid_index.mask]);
+				&p->uid_index
+					 .bucket[(uint32_t)(hash[i] >> 32) & p->uid_index.mask]);
 		}
 		for (uint32_t i = 0; i < n; i++) {
 			index_first(&p->uid_index, hash[i], &cur);
 			__builtin_prefetch(&p->uid[index_next(&p->uid_index, &cur)]);
 		}
 		for (uint32_t i = 0; i < n; i++) {
-			index[at + i] = uid[at + i].len == 0 ? 0 : hold_hashed(p, uid[at + i], hash[i]);
+			index[at + i] =
+				uid[at + i].len == 0 ? 0 : hold_hashed(p, uid[at + i], hash[i]);
 			if (index[at + i] == 0)
 				return at + i;
 		}

@@ -41,13 +41,13 @@ struct tag_edit {
 	uint64_t smv;
 	const struct topology_ref *topology;  // NULL: as before
 };
-struct tag *tag_edit(struct tag_space *space, const struct tag *old, const struct tag_edit *edit)
-	CONTROL_ONLY;
+struct tag *tag_edit(
+	struct tag_space *space, const struct tag *old, const struct tag_edit *edit) CONTROL_ONLY;
 
 // A rebuilt body under the old key: version + 1, for a rebuild inside one incarnation (bulk change). Same
 // conditions on `old` as tag_edit. After the highest version comes a new key, version 1.
-struct tag *tag_rebuild(struct tag_space *space, const struct tag *old, uint32_t *uid, uint32_t count,
-	uint64_t smv, const struct topology_ref *topology) CONTROL_ONLY;
+struct tag *tag_rebuild(struct tag_space *space, const struct tag *old, uint32_t *uid,
+	uint32_t count, uint64_t smv, const struct topology_ref *topology) CONTROL_ONLY;
 
 // Gives up a tag that no reader can find any more (its publishing slot was changed): freed after a grace
 // period and after its pins are gone. References on UIDs are dropped then.
@@ -60,8 +60,8 @@ uint32_t tag_space_step(struct tag_space *space, uint64_t now_ns) CONTROL_ONLY;
 
 // Steps kept of a tag's incarnation: what changed from `version` to the newest.
 // Returns: number of steps from version+1 up to the tag's version; -ESTALE when they are gone.
-int tag_steps_since(const struct tag_space *space, const struct tag *tag, uint64_t version)
-	CONTROL_ONLY;
+int tag_steps_since(
+	const struct tag_space *space, const struct tag *tag, uint64_t version) CONTROL_ONLY;
 
 // The step that made `version`, while it is kept. UIDs in it stay valid as long as it does.
 struct tag_step {
@@ -69,8 +69,8 @@ struct tag_step {
 	uint32_t adds, removes, deny_sets, deny_clears;
 	uint32_t uid[];  // in this order
 };
-const struct tag_step *tag_step_of(const struct tag_space *space, const struct tag *tag,
-	uint64_t version) CONTROL_ONLY;
+const struct tag_step *tag_step_of(
+	const struct tag_space *space, const struct tag *tag, uint64_t version) CONTROL_ONLY;
 
 const struct topology_ref *tag_topology(const struct tag *tag) CONTROL_ONLY;
 

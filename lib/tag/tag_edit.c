@@ -17,13 +17,13 @@ enum op_bit {
 	OP_DENY_CLEAR = 1 << 4,
 };
 #define OP_UID(op) ((uint32_t)((op) >> 8))
-#define OP_BITS(op) ((uint32_t)(op) & 0xff)
+#define OP_BITS(op) ((uint32_t)(op)&0xff)
 
 // One edit at work.
 struct edit_work {
 	struct tag_space *space;
 	const struct tag *old;
-	uint64_t *op;      // uid << 8 | bits, ascending, one per UID
+	uint64_t *op;  // uid << 8 | bits, ascending, one per UID
 	uint32_t ops;
 	uint32_t *merged;  // a chunk's new content
 	struct tag_chunk **out;
@@ -126,7 +126,7 @@ static bool joins_last(const struct edit_work *w, uint32_t count)
 	const uint32_t last = w->outs == 0 ? 0 : w->out[w->outs - 1]->count;
 
 	return last != 0 && last + count <= TAG_FILL_UIDS &&
-		(last < TAG_SMALL_UIDS || count < TAG_SMALL_UIDS);
+	       (last < TAG_SMALL_UIDS || count < TAG_SMALL_UIDS);
 }
 
 static bool join_last(struct edit_work *w, const uint32_t *uid, uint32_t count)

@@ -13,9 +13,9 @@
 #include "topology.h"
 
 #define TAG_FILL_UIDS (TAG_CHUNK_UIDS / 4 * 3)  // of a chunk when built or split: room for edits
-#define TAG_SMALL_UIDS (TAG_CHUNK_UIDS / 4)     // chunks below are merged with a neighbour
-#define TAG_STEP_UIDS_MAX TAG_CHUNK_UIDS        // of all steps of a line
-#define TAG_FREE_UIDS 16384u                    // references dropped by one tag_space_step
+#define TAG_SMALL_UIDS (TAG_CHUNK_UIDS / 4)  // chunks below are merged with a neighbour
+#define TAG_STEP_UIDS_MAX TAG_CHUNK_UIDS  // of all steps of a line
+#define TAG_FREE_UIDS 16384u  // references dropped by one tag_space_step
 
 struct tag_drops {
 	struct tag_drops *next;
@@ -29,9 +29,9 @@ struct tag_record;
 struct tag_line {
 	struct tag_line *prev, *next;  // of the space
 	struct tag_record *oldest, *latest;
-	struct tag_record *newest;     // NULL: ended
-	uint64_t last_version;         // of the newest step
-	struct tag_step **step;        // ring of steps_max
+	struct tag_record *newest;  // NULL: ended
+	uint64_t last_version;  // of the newest step
+	struct tag_step **step;  // ring of steps_max
 	uint32_t step_first, step_count;
 	uint32_t step_uids;
 };
@@ -42,12 +42,12 @@ struct tag_record {
 	struct tag_space *space;
 	struct tag_line *line;
 	struct tag_record *older, *newer;  // live versions of the line
-	struct tag_record *next;           // of the waiting list
+	struct tag_record *next;  // of the waiting list
 	struct tag_drops *drops, *drops_last;
-	struct topology_ref *topology;     // cut to its slots
-	uint64_t bytes;                    // of record, tag and topology; chunks count on their own
+	struct topology_ref *topology;  // cut to its slots
+	uint64_t bytes;  // of record, tag and topology; chunks count on their own
 	uint32_t released_chunk, released_uid;  // where dropping its members stands
-	bool let_go;                       // its members are to be dropped with it
+	bool let_go;  // its members are to be dropped with it
 	bool retired;
 };
 
@@ -58,7 +58,8 @@ struct tag_space {
 	struct presence *presence;
 	struct rcu_retire *retire;
 	struct tag_line *lines;
-	struct tag_record *waiting, *waiting_last;  // grace period over, pins or older versions left
+	struct tag_record *waiting,
+		*waiting_last;  // grace period over, pins or older versions left
 	uint32_t waiting_count;
 	bool seeded;
 	uint64_t seed;

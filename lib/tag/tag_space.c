@@ -119,8 +119,8 @@ static size_t topology_bytes(const struct topology_ref *ref)
 	return offsetof(struct topology_ref, slot) + ref->count * sizeof(ref->slot[0]);
 }
 
-static struct tag_record *record_make(struct tag_space *space, uint32_t chunks,
-	const struct topology_ref *topology)
+static struct tag_record *record_make(
+	struct tag_space *space, uint32_t chunks, const struct topology_ref *topology)
 {
 	const size_t tag_bytes = sizeof(struct tag) + chunks * sizeof(struct tag_chunk *);
 	struct tag_record *r = calloc(1, sizeof(*r));
@@ -150,7 +150,8 @@ static void record_free(struct tag_record *r)
 }
 
 // Key and version of a new tag, both from one place. Returns: false when no key can be made.
-static bool fence_next(struct tag_space *space, const struct tag_line *line, struct tag_fence *fence)
+static bool fence_next(
+	struct tag_space *space, const struct tag_line *line, struct tag_fence *fence)
 {
 	if (line != NULL) {
 		*fence = line->newest->tag->fence;
@@ -264,8 +265,8 @@ static bool members_drop(struct tag_record *r, uint32_t *budget, uint64_t now_ns
 		for (; r->released_uid < chunk->count; r->released_uid++, --*budget) {
 			if (*budget == 0)
 				return false;
-			presence_uid_drop(r->space->presence, TAG_UID(chunk->uid[r->released_uid]),
-				now_ns);
+			presence_uid_drop(
+				r->space->presence, TAG_UID(chunk->uid[r->released_uid]), now_ns);
 		}
 		r->released_chunk++;
 		r->released_uid = 0;

@@ -65,8 +65,11 @@ static struct tag_step *step_make(const struct step_lists *l, uint64_t version)
 
 	if (step == NULL)
 		return NULL;
-	*step = (struct tag_step){.version = version, .adds = l->adds, .removes = l->removes,
-		.deny_sets = l->deny_sets, .deny_clears = l->deny_clears};
+	*step = (struct tag_step){.version = version,
+		.adds = l->adds,
+		.removes = l->removes,
+		.deny_sets = l->deny_sets,
+		.deny_clears = l->deny_clears};
 	at = step->uid;
 	for (uint32_t i = 0; i < l->adds; i++)
 		*at++ = l->add[i];
@@ -125,8 +128,8 @@ int tag_steps_since(const struct tag_space *space, const struct tag *tag, uint64
 	return (int)(tag->fence.version - version);
 }
 
-const struct tag_step *tag_step_of(const struct tag_space *space, const struct tag *tag,
-	uint64_t version)
+const struct tag_step *tag_step_of(
+	const struct tag_space *space, const struct tag *tag, uint64_t version)
 {
 	const struct tag_line *line = record_of(tag)->line;
 
@@ -135,5 +138,5 @@ const struct tag_step *tag_step_of(const struct tag_space *space, const struct t
 		return NULL;
 	return line->step[(line->step_first + line->step_count - 1 -
 				  (uint32_t)(line->last_version - version)) %
-		space->steps_max];
+			  space->steps_max];
 }

@@ -87,8 +87,10 @@ CONTROL_ONLY static void run(struct bench *b)
 {
 	static struct topology topology;
 	const uint32_t most = sizes[sizeof(sizes) / sizeof(sizes[0]) - 1];
-	const struct presence_limits limits = {.uids = most, .gateways = 1,
-		.sessions_per_gateway = 1, .uid_quarantine_ns = NS_PER_S};
+	const struct presence_limits limits = {.uids = most,
+		.gateways = 1,
+		.sessions_per_gateway = 1,
+		.uid_quarantine_ns = NS_PER_S};
 
 	topology_init(&topology, 256, 10, 1);
 	topology_ref_begin(&b->ref, &topology);
@@ -104,7 +106,8 @@ CONTROL_ONLY static void run(struct bench *b)
 	}
 	// Rows come in UID order, indices do not.
 	for (uint32_t i = most - 1; i > 0; i--) {
-		const uint32_t j = (uint32_t)((uint64_t)rand() * (i + 1) / ((uint64_t)RAND_MAX + 1));
+		const uint32_t j =
+			(uint32_t)((uint64_t)rand() * (i + 1) / ((uint64_t)RAND_MAX + 1));
 		const uint32_t swap = b->uid[i];
 
 		b->uid[i] = b->uid[j];

@@ -55,7 +55,8 @@ static void workers_share_too_few_cpus(void **state)
 
 static void bad_core_lists_are_refused(void **state)
 {
-	static const char *const bad[] = {"4", "1,", ",1", "x", "1-", "2-1", "-1", "1 2", "99999", "1,,2", "1@2"};
+	static const char *const bad[] = {
+		"4", "1,", ",1", "x", "1-", "2-1", "-1", "1 2", "99999", "1,,2", "1@2"};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_string_equal(map(bad[i], 1, 3), "refused");
@@ -63,7 +64,8 @@ static void bad_core_lists_are_refused(void **state)
 
 static struct conf conf_make(const char *device)
 {
-	struct conf c = {.node.id = 7, .eal.memory_bytes = 64u << 20, .port.mtu = 1500, .workers.count = 2};
+	struct conf c = {
+		.node.id = 7, .eal.memory_bytes = 64u << 20, .port.mtu = 1500, .workers.count = 2};
 
 	strcpy(c.port.device, device);
 	strcpy(c.eal.lcores, "auto");
@@ -78,7 +80,8 @@ static void machine_without_setup_needs_no_hugepages_and_no_pci(void **state)
 	const char *why;
 
 	assert_int_equal(port_args_eal(&c, &set, &args, &why), 0);
-	assert_string_equal(args.line, "tagcastd --lcores 0@(0-1),1@(0-1),2@(0-1) --main-lcore 0 -m 64 --no-huge "
+	assert_string_equal(args.line,
+		"tagcastd --lcores 0@(0-1),1@(0-1),2@(0-1) --main-lcore 0 -m 64 --no-huge "
 		"--no-shconf --file-prefix tagcast-7 --no-pci --log-level=warning");
 	assert_string_equal(args.argv[0], "tagcastd");
 	assert_null(args.argv[args.argc]);
@@ -96,7 +99,8 @@ static void hugepages_and_a_pci_device(void **state)
 	strcpy(c.eal.extra, "  --iova-mode=pa\t-v ");
 	strcpy(c.node.log_level, "debug");
 	assert_int_equal(port_args_eal(&c, &set, &args, &why), 0);
-	assert_string_equal(args.line, "tagcastd --lcores 0@(0-1),1@(0-1),2@(0-1) --main-lcore 0 -m 64 --in-memory "
+	assert_string_equal(args.line,
+		"tagcastd --lcores 0@(0-1),1@(0-1),2@(0-1) --main-lcore 0 -m 64 --in-memory "
 		"--file-prefix n1 -a 0000:03:00.0,opt=1 --iova-mode=pa -v");
 }
 
@@ -121,13 +125,17 @@ static void af_packet_gets_a_queue_pair_per_worker_and_slots_for_the_mtu(void **
 	assert_string_equal(d.name, "net_af_packet0");
 	assert_string_equal(d.options, "iface=e0,qpairs=2");
 	assert_int_equal(d.frame_bytes, 2048);
-	assert_int_equal(port_args_device("net_af_packet0,iface=e0,qpairs=1", 4, 9000, &d, &why), 0);
-	assert_string_equal(d.options, "iface=e0,qpairs=1,framesz=12288,blocksz=12288,framecnt=170");
+	assert_int_equal(
+		port_args_device("net_af_packet0,iface=e0,qpairs=1", 4, 9000, &d, &why), 0);
+	assert_string_equal(
+		d.options, "iface=e0,qpairs=1,framesz=12288,blocksz=12288,framecnt=170");
 	assert_int_equal(d.frame_bytes, 12288);
-	assert_int_equal(port_args_device("net_af_packet0,iface=e0,framesz=4096,blocksz=4096", 1, 3000, &d, &why),
+	assert_int_equal(port_args_device("net_af_packet0,iface=e0,framesz=4096,blocksz=4096", 1,
+				 3000, &d, &why),
 		0);
 	assert_int_equal(d.frame_bytes, 4096);
-	assert_int_equal(port_args_device("net_af_packet0,iface=e0,framesz=2048", 1, 3000, &d, &why), -22);
+	assert_int_equal(
+		port_args_device("net_af_packet0,iface=e0,framesz=2048", 1, 3000, &d, &why), -22);
 	assert_int_equal(port_args_device("net_af_packet0", 1, 1500, &d, &why), -22);
 }
 

@@ -205,16 +205,21 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(unknown_address_is_not_found, setup, teardown),
-		cmocka_unit_test_setup_teardown(learnt_address_is_found_and_noticed, setup, teardown),
-		cmocka_unit_test_setup_teardown(moved_station_ends_the_templates_made_before, setup, teardown),
-		cmocka_unit_test_setup_teardown(fixed_entry_never_changes_or_expires, setup, teardown),
-		cmocka_unit_test_setup_teardown(silent_station_expires_after_its_lifetime, setup, teardown),
-		cmocka_unit_test_setup_teardown(used_station_is_asked_again_from_half_its_lifetime, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(flood_of_stations_spares_those_in_use_and_the_fixed, setup,
-			teardown),
+		cmocka_unit_test_setup_teardown(
+			learnt_address_is_found_and_noticed, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			moved_station_ends_the_templates_made_before, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			fixed_entry_never_changes_or_expires, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			silent_station_expires_after_its_lifetime, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			used_station_is_asked_again_from_half_its_lifetime, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			flood_of_stations_spares_those_in_use_and_the_fixed, setup, teardown),
 		cmocka_unit_test_setup_teardown(row_of_fixed_entries_refuses_more, setup, teardown),
-		cmocka_unit_test_setup_teardown(reader_never_sees_half_an_address_or_anothers, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			reader_never_sees_half_an_address_or_anothers, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("port_neigh", tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // Frames in, verdicts and answers out. Frames are made here from first principles, with a checksum of
 // the plain kind, and then spoilt one field at a time.
+// One file because every test spoils the same few frames.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 
 #include "port_proto.h"
 
-#define OUR_IP 0x0a000001u    // 10.0.0.1
+#define OUR_IP 0x0a000001u  // 10.0.0.1
 #define PEER_IP 0x0a000002u
 #define ALL_ONES 0x0a0000ffu  // the link's broadcast address
 static const uint8_t our_mac[6] = {2, 0, 0, 0, 0, 1};
@@ -20,8 +21,13 @@ static const uint8_t broadcast[6] = {255, 255, 255, 255, 255, 255};
 
 static struct port_proto proto_make(uint16_t vlan)
 {
-	struct port_proto p = {.vlan = vlan, .ip = OUR_IP, .netmask = 0xffffff00u, .gateway = 0x0a0000feu,
-		.udp_base = 7000, .udp_count = 4, .verify_udp = true};
+	struct port_proto p = {.vlan = vlan,
+		.ip = OUR_IP,
+		.netmask = 0xffffff00u,
+		.gateway = 0x0a0000feu,
+		.udp_base = 7000,
+		.udp_count = 4,
+		.verify_udp = true};
 
 	memcpy(p.mac, our_mac, 6);
 	return p;
@@ -136,7 +142,8 @@ static uint8_t *make_arp(struct frame *f, uint16_t op, uint32_t sender, uint32_t
 	return p;
 }
 
-static enum port_verdict parse(const struct port_proto *proto, const struct frame *f, struct port_packet *out)
+static enum port_verdict parse(
+	const struct port_proto *proto, const struct frame *f, struct port_packet *out)
 {
 	const struct port_rx_meta meta = {0};
 	// exactly as long as the frame, so that a sanitizer sees any byte read behind it
@@ -249,7 +256,7 @@ static void every_flipped_header_bit_is_noticed(void **state)
 
 struct spoil {
 	const char *what;
-	uint32_t off;      // from the IPv4 header
+	uint32_t off;  // from the IPv4 header
 	uint32_t bytes;
 	uint32_t value;
 	bool fix_ip, fix_udp;
@@ -370,7 +377,8 @@ static void wrong_udp_checksum_is_accepted_only_when_switched_off(void **state)
 static void checksums_the_device_found_good_are_not_summed_again(void **state)
 {
 	const struct port_proto proto = proto_make(0);
-	const struct port_rx_meta ip_good = {.ip_good = true}, both = {.ip_good = true, .udp_good = true};
+	const struct port_rx_meta ip_good = {.ip_good = true},
+				  both = {.ip_good = true, .udp_good = true};
 	struct port_packet out;
 	struct frame f;
 	uint8_t *ip = make_udp(&f, -1, 0, 20);
@@ -630,7 +638,8 @@ static void sums_agree_with_the_plain_one(void **state)
 
 		for (uint32_t i = 0; i < sizeof(b); i++)
 			b[i] = (uint8_t)(round % 3 == 0 ? 0xff : rand());
-		assert_int_equal(port_be16(port_sum_fold(port_sum(b + at, len))), plain_sum(b + at, len, 0));
+		assert_int_equal(
+			port_be16(port_sum_fold(port_sum(b + at, len))), plain_sum(b + at, len, 0));
 	}
 }
 
@@ -638,8 +647,8 @@ static void known_checksum_vectors(void **state)
 {
 	// RFC 1071 section 3: the sum is ddf2
 	static const uint8_t rfc[8] = {0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7};
-	static const uint8_t header[20] = {0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8,
-		0x61, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7};
+	static const uint8_t header[20] = {0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40,
+		0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7};
 
 	assert_int_equal(port_be16(port_sum_fold(port_sum(rfc, 8))), 0xddf2);
 	assert_int_equal(port_sum_fold(port_sum(header, 20)), 0xffff);
@@ -662,12 +671,14 @@ static void headers_we_write_are_headers_we_accept(void **state)
 		for (uint16_t len = 0; len <= 1472; len++) {
 			uint8_t buffer[64 + 1472];
 			struct port_packet out;
-			struct dgram d = {.data = buffer + 64, .len = len, .local_port = 7003,
+			struct dgram d = {.data = buffer + 64,
+				.len = len,
+				.local_port = 7003,
 				.peer = {.ip = PEER_IP, .port = 7001}};
 
 			for (uint32_t i = 0; i < len; i++)
 				d.data[i] = (uint8_t)(i ^ len);
-			port_proto_headers(&t, &d, false);
+			port_proto_headers(&t, &d, PORT_SUM_MADE);
 			const uint32_t headers = port_proto_l2_len(&proto) + 28;
 			uint8_t *frame = d.data - headers;
 
@@ -679,7 +690,8 @@ static void headers_we_write_are_headers_we_accept(void **state)
 			assert_int_equal(out.peer.port, 7003);
 			assert_int_equal(plain_sum(frame + headers - 28, 20, 0), 0xffff);
 			assert_int_equal(plain_sum(d.data - 8, 8u + len,
-						 plain_sum(d.data - 16, 8, 17u + 8u + len)), 0xffff);
+						 plain_sum(d.data - 16, 8, 17u + 8u + len)),
+				0xffff);
 			assert_true(d.data[-2] != 0 || d.data[-1] != 0);
 			assert_memory_equal(d.data - 22, "\x40\x00", 2);  // DF
 		}
@@ -691,13 +703,15 @@ static void checksum_that_comes_out_as_0_is_sent_as_all_ones(void **state)
 	const struct port_proto proto = proto_make(0);
 	struct port_template t;
 	uint8_t buffer[80] = {0};
-	struct dgram d = {.data = buffer + 64, .len = 2, .local_port = 7000,
+	struct dgram d = {.data = buffer + 64,
+		.len = 2,
+		.local_port = 7000,
 		.peer = {.ip = PEER_IP, .port = 7001}};
 
 	port_proto_template(&proto, PEER_IP, peer_mac, 1, &t);
-	port_proto_headers(&t, &d, false);
+	port_proto_headers(&t, &d, PORT_SUM_MADE);
 	memcpy(d.data, d.data - 2, 2);  // data that brings the sum to ffff
-	port_proto_headers(&t, &d, false);
+	port_proto_headers(&t, &d, PORT_SUM_MADE);
 	assert_memory_equal(d.data - 2, "\xff\xff", 2);
 }
 
@@ -706,12 +720,35 @@ static void offloaded_checksum_holds_the_pseudo_header(void **state)
 	const struct port_proto proto = proto_make(0);
 	struct port_template t;
 	uint8_t buffer[128] = {0};
-	struct dgram d = {.data = buffer + 64, .len = 20, .local_port = 7000,
+	struct dgram d = {.data = buffer + 64,
+		.len = 20,
+		.local_port = 7000,
 		.peer = {.ip = PEER_IP, .port = 7001}};
 
 	port_proto_template(&proto, PEER_IP, peer_mac, 1, &t);
-	port_proto_headers(&t, &d, true);
+	port_proto_headers(&t, &d, PORT_SUM_OFFLOAD);
 	assert_int_equal(d.data[-2] << 8 | d.data[-1], plain_sum(d.data - 16, 8, 17 + 28));
+}
+
+static void checksum_switched_off_is_sent_as_none_and_accepted(void **state)
+{
+	const struct port_proto proto = proto_make(0);
+	struct port_proto peer = proto_make(0);
+	const struct port_rx_meta meta = {0};
+	struct port_packet out;
+	struct port_template t;
+	uint8_t buffer[128] = {0};
+	struct dgram d = {.data = buffer + 64,
+		.len = 20,
+		.local_port = 7000,
+		.peer = {.ip = PEER_IP, .port = 7001}};
+
+	memcpy(peer.mac, peer_mac, 6);
+	peer.ip = PEER_IP;
+	port_proto_template(&proto, PEER_IP, peer_mac, 1, &t);
+	port_proto_headers(&t, &d, PORT_SUM_NONE);
+	assert_memory_equal(d.data - 2, "\0\0", 2);
+	assert_int_equal(port_proto_parse(&peer, d.data - 42, 62, &meta, &out), PORT_DATAGRAM);
 }
 
 static void next_hop_is_the_host_the_gateway_or_nobody(void **state)
@@ -763,6 +800,7 @@ int main(void)
 		cmocka_unit_test(headers_we_write_are_headers_we_accept),
 		cmocka_unit_test(checksum_that_comes_out_as_0_is_sent_as_all_ones),
 		cmocka_unit_test(offloaded_checksum_holds_the_pseudo_header),
+		cmocka_unit_test(checksum_switched_off_is_sent_as_none_and_accepted),
 		cmocka_unit_test(next_hop_is_the_host_the_gateway_or_nobody),
 	};
 

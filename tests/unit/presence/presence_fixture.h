@@ -51,8 +51,8 @@ static inline struct id_view uid_of(struct fixture *f, uint32_t n)
 	return id_view_of(f->name, (uint8_t)len);
 }
 
-CONTROL_ONLY static inline int gateway_up(struct fixture *f, uint64_t id, uint64_t boot,
-	uint64_t now_ns)
+CONTROL_ONLY static inline int gateway_up(
+	struct fixture *f, uint64_t id, uint64_t boot, uint64_t now_ns)
 {
 	return presence_gateway_up(f->p, id, boot,
 		(struct net_addr){.ip = 0x7f000001, .port = (uint16_t)(7000 + id)}, 1500, now_ns);

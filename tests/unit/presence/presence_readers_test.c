@@ -63,7 +63,8 @@ CONTROL_ONLY static void a_session_that_stays_open_is_never_missed(void **state)
 			const int h = gateway_up(f, 2, i, 1);
 
 			if (h > 0)
-				(void)presence_session_open(f->p, (uint32_t)h, 1, 1, uid_of(f, 1), 1);
+				(void)presence_session_open(
+					f->p, (uint32_t)h, 1, 1, uid_of(f, 1), 1);
 			while ((ended = presence_gateway_ended(f->p, &use)) != 0)
 				presence_gateway_ended_done(f->p, ended);
 		}
@@ -72,7 +73,8 @@ CONTROL_ONLY static void a_session_that_stays_open_is_never_missed(void **state)
 				_Atomic uint64_t *cell = NULL;
 				struct slot_dir *dir = atomic_load(&f->p->control[g].dir);
 
-				if (s / SLOT_BLOCK < dir->blocks && dir->block[s / SLOT_BLOCK] != NULL)
+				if (s / SLOT_BLOCK < dir->blocks &&
+					dir->block[s / SLOT_BLOCK] != NULL)
 					cell = &dir->block[s / SLOT_BLOCK]->slot[s % SLOT_BLOCK];
 				if (cell != NULL && (*cell & SLOT_OPEN) != 0)
 					presence_slot_end(f->p, g, cell);

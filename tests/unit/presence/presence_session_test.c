@@ -37,8 +37,8 @@ CONTROL_ONLY static void the_sixteenth_session_is_the_last(void **state)
 
 	(void)state;
 	for (uint32_t i = 0; i < 16; i++)
-		assert_int_equal(presence_session_open(f->p, i % 2 == 0 ? g : h, i, 1, uid_of(f, 1), 1),
-			0);
+		assert_int_equal(
+			presence_session_open(f->p, i % 2 == 0 ? g : h, i, 1, uid_of(f, 1), 1), 0);
 	uid = presence_uid_find(f->p, uid_of(f, 1));
 	assert_int_equal(routes_seen(f, uid, route), 16);
 	assert_int_equal(presence_session_open(f->p, g, 50, 1, uid_of(f, 1), 1), -EMLINK);
@@ -179,12 +179,14 @@ CONTROL_ONLY static void random_sessions_match_a_model(void **state)
 			for (uint32_t i = 0; i < SLOTS; i++)
 				model[gw][i].open = false, model[gw][i].gen = 0;
 		} else if (model[gw][slot].open && (r & 1 << 20) != 0) {
-			assert_int_equal(presence_session_close(f->p, g[gw], slot, model[gw][slot].gen,
-				uid_of(f, model[gw][slot].uid), round), 0);
+			assert_int_equal(
+				presence_session_close(f->p, g[gw], slot, model[gw][slot].gen,
+					uid_of(f, model[gw][slot].uid), round),
+				0);
 			model[gw][slot].open = false;
 		} else {
-			const int rc = presence_session_open(f->p, g[gw], slot,
-				model[gw][slot].gen + 1, uid_of(f, uid), round);
+			const int rc = presence_session_open(
+				f->p, g[gw], slot, model[gw][slot].gen + 1, uid_of(f, uid), round);
 
 			model[gw][slot].open = rc == 0;
 			model[gw][slot].uid = uid;

@@ -33,7 +33,7 @@ CONTROL_ONLY static void a_dropped_index_rests_for_the_quarantine(void **state)
 	presence_uid_drop(f->p, a, start + SECOND - 1);
 	assert_int_equal(presence_uid_find(f->p, uid_of(f, 1)), 0);
 	assert_int_equal(presence_uid_hold(f->p, uid_of(f, 2)), 0);
-	settle(f, start + SECOND);      // the turn right after the drop must not free it
+	settle(f, start + SECOND);  // the turn right after the drop must not free it
 	settle(f, start + 2 * SECOND - 2);
 	assert_int_equal(presence_uid_hold(f->p, uid_of(f, 2)), 0);
 	settle(f, start + 2 * SECOND);
@@ -121,7 +121,8 @@ CONTROL_ONLY static void random_holds_match_a_model(void **state)
 		presence_step(f->p, 4, now += SECOND / 200);
 	}
 	for (uint32_t n = 0; n < NAMES; n++) {
-		assert_int_equal(presence_uid_find(f->p, uid_of(f, n)), refs[n] != 0 ? index[n] : 0);
+		assert_int_equal(
+			presence_uid_find(f->p, uid_of(f, n)), refs[n] != 0 ? index[n] : 0);
 		if (refs[n] != 0)
 			assert_true(id_equal(presence_uid_name(f->p, index[n]), uid_of(f, n)));
 	}

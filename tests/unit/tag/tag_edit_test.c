@@ -192,13 +192,16 @@ static uint32_t next_random(uint32_t *seed)
 }
 
 // One random edit of tag and model. Lists are by index; names not known to presence are not members.
-CONTROL_ONLY static struct tag *random_edit(struct fixture *f, struct tag *tag, uint8_t *model,
-	uint32_t *seed)
+CONTROL_ONLY static struct tag *random_edit(
+	struct fixture *f, struct tag *tag, uint8_t *model, uint32_t *seed)
 {
 	static uint32_t list[4][3000], names[4][3000];
 	const uint32_t size = next_random(seed) % 500 == 0 ? 2500 : 3;
-	struct tag_edit e = {.add = list[0], .remove = list[1], .deny_set = list[2],
-		.deny_clear = list[3], .smv = tag->smv + 1};
+	struct tag_edit e = {.add = list[0],
+		.remove = list[1],
+		.deny_set = list[2],
+		.deny_clear = list[3],
+		.smv = tag->smv + 1};
 	uint32_t n[4], base = next_random(seed);
 	struct tag *next;
 
@@ -207,8 +210,8 @@ CONTROL_ONLY static struct tag *random_edit(struct fixture *f, struct tag *tag, 
 		for (uint32_t i = 0, m = n[k], at; n[k] = i, i < m; i++) {
 			at = (size > 100 ? base + i * 2 : next_random(seed)) % UNIVERSE;
 			names[k][i] = at;
-			list[k][i] = k == 0 ? hold(f, at) :
-				presence_uid_find(f->presence, uid_of(f, at));
+			list[k][i] = k == 0 ? hold(f, at)
+					    : presence_uid_find(f->presence, uid_of(f, at));
 			if (list[k][i] == 0)
 				list[k][i] = 1u << 29;  // nobody
 			if (k == 0 && at % 5 == 0)
@@ -232,8 +235,8 @@ CONTROL_ONLY static struct tag *random_edit(struct fixture *f, struct tag *tag, 
 	return next;
 }
 
-CONTROL_ONLY static struct tag *random_rebuild(struct fixture *f, struct tag *tag,
-	const uint8_t *model)
+CONTROL_ONLY static struct tag *random_rebuild(
+	struct fixture *f, struct tag *tag, const uint8_t *model)
 {
 	static uint32_t uid[UNIVERSE];
 	uint32_t count = 0;
@@ -256,13 +259,13 @@ CONTROL_ONLY static void random_edits_match_a_sorted_set(void **state)
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		struct pinned *p = &pin[next_random(&seed) % PINS];
 
-		next = round % 9973 == 9972 ? random_rebuild(f, tag, model) :
-					      random_edit(f, tag, model, &seed);
+		next = round % 9973 == 9972 ? random_rebuild(f, tag, model)
+					    : random_edit(f, tag, model, &seed);
 		assert_int_equal(next->fence.version, tag->fence.version + 1);
 		if (p->tag == NULL && round % 100 == 0) {
 			tag_pin(tag);
-			*p = (struct pinned){tag, tag->count, names_sum(f, tag),
-				next_random(&seed) % 3000};
+			*p = (struct pinned){
+				tag, tag->count, names_sum(f, tag), next_random(&seed) % 3000};
 		} else if (p->tag != NULL && (p->left -= p->left != 0) == 0) {
 			assert_int_equal(p->tag->count, p->count);
 			assert_int_equal(names_sum(f, p->tag), p->sum);

@@ -29,12 +29,14 @@ static inline struct id_view uid_of(struct fixture *f, uint32_t n)
 	return id_view_of(f->name, (uint8_t)snprintf(f->name, sizeof(f->name), "user-%u", n));
 }
 
-CONTROL_ONLY static inline struct fixture *fixture_new(uint32_t uids, uint64_t bytes,
-	uint32_t steps)
+CONTROL_ONLY static inline struct fixture *fixture_new(
+	uint32_t uids, uint64_t bytes, uint32_t steps)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	const struct presence_limits limits = {.uids = uids, .gateways = 1,
-		.sessions_per_gateway = 1, .uid_quarantine_ns = SECOND};
+	const struct presence_limits limits = {.uids = uids,
+		.gateways = 1,
+		.sessions_per_gateway = 1,
+		.uid_quarantine_ns = SECOND};
 
 	rcu_retire_init(&f->retire);
 	f->presence = presence_create(&limits, &f->retire);
@@ -75,8 +77,8 @@ CONTROL_ONLY static inline uint32_t hold(struct fixture *f, uint32_t n)
 	return index;
 }
 
-CONTROL_ONLY static inline struct tag *build_range(struct fixture *f, uint32_t from, uint32_t to,
-	uint64_t smv)
+CONTROL_ONLY static inline struct tag *build_range(
+	struct fixture *f, uint32_t from, uint32_t to, uint64_t smv)
 {
 	uint32_t *uid = malloc((to - from + 1) * sizeof(*uid));
 	struct tag *tag;
