@@ -48,17 +48,25 @@ static int worker_main(void *arg)
 	struct node_worker *worker = node_worker_of(w->app->node, w->index);
 	const bool adaptive = w->app->conf.workers.idle == CONF_IDLE_ADAPTIVE;
 	uint32_t idle = 0;
+	uint64_t now = time_now_ns();
 
 	role_take_worker();
 	rcu_reader_register();
 	while (!atomic_load_explicit(&w->app->stop, memory_order_relaxed)) {
-		if (node_worker_turn(worker, time_now_ns()) != 0) {
+		const uint32_t work = node_worker_turn(worker, now);
+		const uint64_t end = time_now_ns();
+
+		// One clock read a turn: the end of this one is the start of the next.
+		node_worker_turn_took(worker, end - now);
+		now = end;
+		if (work != 0) {
 			idle = 0;
 		} else if (++idle < IDLE_TURNS || !adaptive) {
 			relax();
 		} else {
 			sleep_a_while(w, worker);
 			idle = IDLE_TURNS - 4;
+			now = time_now_ns();
 		}
 	}
 	rcu_reader_unregister();

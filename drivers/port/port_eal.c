@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -57,7 +58,13 @@ int port_eal_start(const struct conf *conf, const char **why)
 
 void port_eal_stop(void)
 {
+	char dir[256];
+
+	snprintf(dir, sizeof(dir), "%s", rte_eal_get_runtime_dir());
 	rte_eal_cleanup();
+	// EAL leaves its folder; it stays as well while a telemetry socket, which ends with the process,
+	// or another node of the same name is in it
+	rmdir(dir);
 }
 
 const char *port_eal_args(void)
