@@ -34,7 +34,9 @@ OPTIONS = {
     "limits": {"channels": 256, "uids": 4096, "gateways": 16, "senders": 64, "messages": 256,
                "parked": 256, "parked_per_channel": 64, "inflight_pushes": 256, "frames": 16,
                "window": 1024, "window_age": "1min", "tag_memory": "4MiB"},
-    "delivery": {"deadline_max": "1min", "backlog": 256, "push_window": 64},
+    # The rings between threads are touched item by item, by heartbeats for the most part: small ones soon.
+    "workers": {"ring": 64},
+    "delivery": {"heartbeat": "500ms", "deadline_max": "1min", "backlog": 256, "push_window": 64},
     "eal": {"memory": "64MiB"},
     "port": {"buffers": 4096, "rx_descriptors": 512, "tx_descriptors": 512},
     # The store's journal is at its full length before the warm-up ends.
