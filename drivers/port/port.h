@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base_counters.h"
+#include "base_role.h"
 #include "conf.h"
 #include "dgram.h"
 
@@ -34,21 +35,26 @@ struct counters;
 // Idle wait of one worker: sleeps until its queue has something, `wake` was called, or the deadline.
 // Uses rx interrupts where the port has them, the packet socket of af_packet/af_xdp, else short sleeps.
 // Context: that worker, RCU offline.
-void port_idle_wait(struct port *port, uint32_t worker, uint64_t max_ns);
+void port_idle_wait(struct port *port, uint32_t worker, uint64_t max_ns) WORKER_ONLY;
 // Ends the sleep. Any thread.
 void port_wake(struct port *port, uint32_t worker);
 
 // Ages neighbours, sends ARP requests that are due, watches the link. Returns: work done.
-uint32_t port_control_step(struct port *port, uint64_t now_ns);
+uint32_t port_control_step(struct port *port, uint64_t now_ns) CONTROL_ONLY;
 
 struct port_info {
 	char device[64], driver[32];
 	uint8_t mac[6];
-	uint16_t mtu, queues;
-	bool link_up, checksum_ip_hw, checksum_udp_hw;
+	uint16_t mtu;
+	uint16_t queues;  // rx queues; workers beyond them receive by hand-over only
+	bool link_up;
+	bool steered;  // the device puts a worker's datagrams into that worker's queue
+	bool checksum_ip_hw;  // it checks IPv4 headers it receives
+	bool checksum_udp_hw;  // it makes UDP checksums it sends
 	uint32_t buffers, buffers_free, neighbours;
 	uint64_t rx_missed, rx_nombuf, rx_errors, tx_errors;
 };
+// Context: any thread but a worker.
 void port_info(struct port *port, struct port_info *info);
 
 // Runs fn(arg) on lcore of worker w; port_workers_wait joins all.

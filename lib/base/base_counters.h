@@ -39,7 +39,10 @@
 	X(CTR_DROP_UDP_LEN, "drop_udp_len", "UDP length below 8 or beyond the packet") \
 	X(CTR_DROP_UDP_CSUM, "drop_udp_csum", "bad UDP checksum") \
 	X(CTR_DROP_PORT, "drop_port", "UDP port outside the node's range") \
-	X(CTR_DROP_ARP, "drop_arp", "malformed ARP") \
+	X(CTR_DROP_ARP, "drop_arp", "malformed ARP, or a sender that cannot be on this link") \
+	X(CTR_DROP_PROTO, "drop_proto", "IPv4 packets that are neither UDP nor a sound ICMP echo request") \
+	X(CTR_ARP, "arp_frames", "ARP frames handled") \
+	X(CTR_ECHO, "echo_answers", "ICMP echo requests answered") \
 	X(CTR_DROP_TX_NO_NEIGH, "drop_tx_no_neigh", "no link address for the next hop") \
 	X(CTR_DROP_TX_FULL, "drop_tx_full", "port refused the datagram after bounded retries") \
 	X(CTR_DROP_NO_BUFFER, "drop_no_buffer", "no free datagram buffer") \
@@ -59,6 +62,8 @@
 	X(CTR_PUB_EXPIRED, "pub_expired", "publishes whose deadline passed before they were resolved") \
 	X(CTR_PUB_NEED_HELLO, "pub_need_hello", "publishes from an address that has not echoed a nonce") \
 	X(CTR_PUB_BAD, "pub_bad", "publishes with an invalid field") \
+	X(CTR_PUB_INCOMPLETE, "pub_incomplete", "publishes ended without every acknowledgement asked for") \
+	X(CTR_PUB_PENDING, "pub_pending", "repeats of a publish whose outcome is still to come") \
 	X(CTR_PARKED, "parked", "publishes that waited for a tag") \
 	X(CTR_TAG_HIT, "tag_hit", "publishes resolved by the current tag at once") \
 	X(CTR_TAG_STALE, "tag_stale", "lookups that found a tag older than the channel") \

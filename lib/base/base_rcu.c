@@ -5,6 +5,17 @@
 
 #include <urcu-qsbr.h>
 
+// The packaged liburcu is not instrumented: the thread sanitizer is told what a grace period orders.
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+static char grace;
+#define SEEN_BY_GRACE() __tsan_release(&grace)
+#define GRACE_SEES() __tsan_acquire(&grace)
+#else
+#define SEEN_BY_GRACE() ((void)0)
+#define GRACE_SEES() ((void)0)
+#endif
+
 void rcu_reader_register(void)
 {
 	urcu_qsbr_register_thread();
@@ -12,16 +23,19 @@ void rcu_reader_register(void)
 
 void rcu_reader_unregister(void)
 {
+	SEEN_BY_GRACE();
 	urcu_qsbr_unregister_thread();
 }
 
 void rcu_reader_quiescent(void)
 {
+	SEEN_BY_GRACE();
 	urcu_qsbr_quiescent_state();
 }
 
 void rcu_reader_offline(void)
 {
+	SEEN_BY_GRACE();
 	urcu_qsbr_thread_offline();
 }
 
@@ -51,6 +65,7 @@ uint32_t rcu_reclaim(struct rcu_retire *list)
 	if (count == 0)
 		return 0;
 	urcu_qsbr_synchronize_rcu();
+	GRACE_SEES();
 	for (uint32_t i = 0; i < count; i++)
 		list->item[i].free_fn(list->item[i].owner, list->item[i].ptr);
 	list->count = 0;

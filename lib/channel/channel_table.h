@@ -12,13 +12,13 @@
 #include "channel_read.h"
 
 // Reserves room for `limit` channels served by `workers` workers. Returns: NULL when there is no memory.
-struct channel_table *channel_table_create(uint32_t limit, uint32_t workers,
-	struct rcu_retire *retire);
+struct channel_table *channel_table_create(
+	uint32_t limit, uint32_t workers, struct rcu_retire *retire);
 void channel_table_destroy(struct channel_table *table);
 
 // The record of a channel, made when absent (smv 0, no tag). Returns: NULL at the limit.
-struct channel *channel_table_get(struct channel_table *table, const struct channel_key *key)
-	CONTROL_ONLY;
+struct channel *channel_table_get(
+	struct channel_table *table, const struct channel_key *key) CONTROL_ONLY;
 // Takes a channel out; readers may see it to the end of their turn, its index is reused after a grace
 // period with `use` grown. Its tag must have been taken off before.
 void channel_table_remove(struct channel_table *table, struct channel *channel) CONTROL_ONLY;

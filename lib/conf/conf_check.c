@@ -113,6 +113,7 @@ static const char *check_auth(const struct conf *conf, const char **other, char 
 
 const char *conf_check(const struct conf *conf, const char **other, char *problem)
 {
+	const uint64_t buffer = conf->port.mtu > 2048 ? conf->port.mtu : 2048;
 	const uint64_t buffers = (uint64_t)conf->workers.count *
 				 ((uint64_t)conf->port.rx_descriptors + conf->port.tx_descriptors);
 	const char *key = check_auth(conf, other, problem);
@@ -137,14 +138,13 @@ const char *conf_check(const struct conf *conf, const char **other, char *proble
 			conf->port.buffers, conf->workers.count, buffers);
 		return "port.buffers";
 	}
-	if ((uint64_t)conf->port.buffers * 2048 > conf->eal.memory_bytes) {
+	if (conf->port.buffers * buffer > conf->eal.memory_bytes) {
 		*other = "port.buffers";
 		snprintf(problem, CONF_PROBLEM_MAX,
-			"%" PRIu32
-			"MiB do not hold port.buffers of 2KiB and more; allowed from %" PRIu64
-			"MiB",
-			conf->eal.memory_bytes >> 20,
-			((uint64_t)conf->port.buffers * 2048 + 0xfffff) >> 20);
+			"%" PRIu32 "MiB do not hold %u buffers of %" PRIu64
+			" bytes and more; allowed from %" PRIu64 "MiB",
+			conf->eal.memory_bytes >> 20, conf->port.buffers, buffer,
+			(conf->port.buffers * buffer + 0xfffff) >> 20);
 		return "eal.memory";
 	}
 	*other = NULL;

@@ -232,16 +232,16 @@ static int set_number(
 	if (units != NULL) {
 		const struct unit *u = units;
 
-		if (digits == len && len != 0)
+		if (digits == 0)
+			return refuse(o, text, len, "is not a number with a unit", problem);
+		if (digits == len)
 			return refuse(o, text, len, "has no unit", problem);
 		while (u->name != NULL &&
 			(strlen(u->name) != len - digits ||
 				memcmp(u->name, text + digits, len - digits) != 0))
 			u++;
 		if (u->name == NULL)
-			return refuse(o, text, len,
-				digits != 0 ? "has a wrong unit" : "is not a number with a unit",
-				problem);
+			return refuse(o, text, len, "has a wrong unit", problem);
 		factor = u->factor;
 	} else if (digits != len) {
 		return refuse(o, text, len, "is not a decimal number", problem);
@@ -291,8 +291,10 @@ static int set_text(
 		return refuse(o, text, len, "contains control characters", problem);
 	if (o->required && len == 0)
 		return refuse(o, text, len, "is empty", problem);
-	if (o->type == CONF_PATH && (len != 0 || o->text[0] != '\0') && text[0] != '/')
+	if (o->type == CONF_PATH && (len == 0 || text[0] != '/'))
 		return refuse(o, text, len, "is not an absolute path", problem);
+	if (o->type == CONF_PROGRAM && (len == 0 || (text[0] != '/' && !name_ok(text, len))))
+		return refuse(o, text, len, "is not a program", problem);
 	if (o->type == CONF_NAME && !name_ok(text, len))
 		return refuse(o, text, len, "is not a name", problem);
 	if (o->type == CONF_CPUS && !cpus_ok(text, len))
@@ -420,6 +422,10 @@ void conf_allowed(const struct conf_option *o, char *out, size_t size)
 	case CONF_PATH:
 		snprintf(out, size, "an absolute path of up to %u bytes", o->bytes - 1u);
 		return;
+	case CONF_PROGRAM:
+		snprintf(out, size, "an absolute path of up to %u bytes, or a program's name",
+			o->bytes - 1u);
+		return;
 	case CONF_NAME:
 		snprintf(out, size, "up to %u letters, digits, _, - and .", o->bytes - 1u);
 		return;
@@ -427,9 +433,7 @@ void conf_allowed(const struct conf_option *o, char *out, size_t size)
 		snprintf(out, size, "auto, or CPUs below 1024 as in 2 or 1,3-5");
 		return;
 	case CONF_DEVICE:
-		snprintf(out, size,
-			"a PCI address (0000:3b:00.0) or a DPDK device "
-			"(net_af_packet0,iface=eth1)");
+		snprintf(out, size, "a PCI address (0000:3b:00.0), a DPDK device (net_tap0,...)");
 		return;
 	case CONF_IPV4:
 		snprintf(out, size, "an IPv4 host address, none");

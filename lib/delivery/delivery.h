@@ -22,17 +22,17 @@
 struct delivery;
 
 struct delivery_limits {
-	uint32_t inflight;         // pushes in flight, 16..2^20
-	uint32_t inflight_large;   // of them segmented or of more than 192 routes, 4..4096
-	uint32_t gateways;         // incarnation indices, as presence
-	uint32_t window;           // unanswered pushes per gateway
-	uint32_t backlog;          // pushes waiting for the window per gateway: hard limit
-	uint32_t attempts;         // sends of one route at most, the first included
-	uint32_t resend_percent;   // resends per 100 data pushes, with a floor of 64 a second
+	uint32_t inflight;  // pushes in flight, 16..2^20
+	uint32_t inflight_large;  // of them segmented or of more than 192 routes, 4..4096
+	uint32_t gateways;  // incarnation indices, as presence
+	uint32_t window;  // unanswered pushes per gateway
+	uint32_t backlog;  // pushes waiting for the window per gateway: hard limit
+	uint32_t attempts;  // sends of one route at most, the first included
+	uint32_t resend_percent;  // resends per 100 data pushes, with a floor of 64 a second
 	uint64_t push_timeout_ns;  // first resend of an unanswered push
-	uint64_t retry_max_ns;     // upper end of the back-off
+	uint64_t retry_max_ns;  // upper end of the back-off
 	uint64_t receipt_timeout_ns;
-	uint32_t seed;             // of the jitter
+	uint32_t seed;  // of the jitter
 };
 
 struct delivery_io {
@@ -42,22 +42,23 @@ struct delivery_io {
 	const struct presence_view *presence;
 	struct counters *counters;
 	// `count` routes of message `message` ended with `how` (CTR_ROUTE_*; ACCEPTED and ACKED are the good
-	// ones). delivery has counted them already.
+	// ones). delivery has counted them already. Must not call delivery.
 	void (*on_end)(void *ctx, uint32_t message, enum counter how, uint32_t count);
 	void *ctx;
 };
 
 // Owns: all memory, reserved now. Returns: NULL when there is none or a limit is out of range.
-struct delivery *delivery_create(const struct delivery_limits *limits, const struct delivery_io *io);
+struct delivery *delivery_create(
+	const struct delivery_limits *limits, const struct delivery_io *io);
 void delivery_destroy(struct delivery *d);  // frees what it holds without counting
 
 // Routes of one message in a push: positions first .. first + count - 1.
 struct delivery_span {
-	uint32_t message;   // the caller's name of the message
+	uint32_t message;  // the caller's name of the message
 	uint16_t first;
 	uint16_t count;
-	uint8_t ack;        // enum wire_ack_class
-	uint8_t attempt;    // 1 for a first push, more for retried routes
+	uint8_t ack;  // enum wire_ack_class
+	uint8_t attempt;  // 1 for a first push; retried routes: delivery_retry.attempt (or the most of several)
 	uint64_t deadline_ns;
 };
 
@@ -67,9 +68,10 @@ struct delivery_span {
 // frame[i] are frame[i]->len - WIRE_HEADER_BYTES and stand at data + WIRE_HEADER_BYTES; headers are not
 // written yet. One datagram of type WIRE_PUSH, or several of type WIRE_SEGMENT.
 // push_id/push_gen stand at body offset 0 of the PUSH body; delivery chooses them and patches
-// them (offset WIRE_SEGMENT_BYTES further in the first segment).
+// them (offset WIRE_SEGMENT_BYTES further in the first segment), as it does need_ack and attempt. Spans
+// follow each other without a gap: first of the first is 0, their counts add up to `routes`.
 struct delivery_push {
-	uint16_t gateway;   // incarnation index
+	uint16_t gateway;  // incarnation index
 	uint16_t routes;
 	uint16_t frames;
 	uint16_t spans;
@@ -79,8 +81,12 @@ struct delivery_push {
 
 // Sends a push, or queues it behind the gateway's window. Owns: the datagrams are delivery's from here.
 // What cannot be taken ends at once (ROUTE_OVERFLOW, ROUTE_GATEWAY_GONE). Without need of an
-// acknowledgement (all spans ack none) the routes end as ROUTE_SENT when sent.
-void delivery_send(struct delivery *d, const struct delivery_push *push, uint64_t now_ns) WORKER_ONLY;
+// acknowledgement (all spans ack none) the routes end as ROUTE_SENT when sent, and no record is kept.
+// A route of a span with attempt > 1 is known again by (message, session): it stays one route, whichever
+// of the pushes that carried it is answered first. Nothing is counted for a route that was acknowledged
+// through an earlier push while it was on its way.
+void delivery_send(
+	struct delivery *d, const struct delivery_push *push, uint64_t now_ns) WORKER_ONLY;
 
 // Answers from the gateway whose incarnation index is `gateway` (already matched by sender and boot).
 // Unknown, repeated, future and malformed ones are counted, nothing more.
@@ -96,27 +102,36 @@ uint32_t delivery_tick(struct delivery *d, uint64_t now_ns, uint32_t max) WORKER
 // One route due for a narrowed push.
 struct delivery_retry {
 	uint32_t message;
-	uint64_t route;          // route word of the same session, known to be live
+	uint64_t route;  // route word of the same session, known to be live
 	uint8_t ack;
-	uint8_t attempt;         // of the push to come
+	uint8_t attempt;  // of the push to come
 	uint64_t deadline_ns;
 	struct wire_record record;  // names and payload; routes 0. Points into a held datagram
 };
 // Takes the next one. `record` is valid until the next call of any delivery function. The caller must
-// push the route (delivery_send) or end it with delivery_end. Returns: false when none is due.
-bool delivery_next_retry(struct delivery *d, uint64_t now_ns, struct delivery_retry *retry)
-	WORKER_ONLY;
-// Ends `count` routes that could not be pushed.
-void delivery_end(struct delivery *d, uint32_t message, enum counter how, uint32_t count)
-	WORKER_ONLY;
+// push the route (delivery_send, attempt as given) before the next delivery_tick, or end it with
+// delivery_end_retries. Returns: false when none is due, or FRAME_ROUTES_MAX were taken and not pushed yet.
+bool delivery_next_retry(
+	struct delivery *d, uint64_t now_ns, struct delivery_retry *retry) WORKER_ONLY;
+// Ends routes taken by delivery_next_retry that could not be pushed. `route`: `count` entries as in a push
+// record (wire_put_route), all of one message and gateway. A route that ended meanwhile is not counted.
+void delivery_end_retries(struct delivery *d, uint32_t gateway, uint32_t message,
+	const uint8_t *route, enum counter how, uint32_t count) WORKER_ONLY;
+// Ends `count` routes that could not be pushed for the first time.
+void delivery_end(
+	struct delivery *d, uint32_t message, enum counter how, uint32_t count) WORKER_ONLY;
 
 // Everything to this incarnation ends as ROUTE_GATEWAY_GONE, in bounded steps of delivery_tick.
 void delivery_gateway_down(struct delivery *d, uint32_t gateway) WORKER_ONLY;
 
-// Earliest time anything is due, UINT64_MAX when nothing is.
+// Earliest time delivery_tick or delivery_next_retry has something to do: 0 when it has now, UINT64_MAX when
+// nothing waits. May be early (timers of pushes that were answered are let run out), never late by more than one tick (131 us).
 uint64_t delivery_next_ns(const struct delivery *d) WORKER_ONLY;
 
 struct delivery_stats {
-	uint32_t inflight, inflight_max, backlog, retries_due;
+	uint32_t inflight;  // pushes kept: waiting, unanswered, or with routes that have not ended
+	uint32_t inflight_max;  // most at once so far
+	uint32_t backlog;  // of them waiting for a window
+	uint32_t retries_due;  // routes delivery_next_retry has for the caller
 };
 void delivery_stats(const struct delivery *d, struct delivery_stats *stats);

@@ -16,10 +16,10 @@ enum idem_state { IDEM_NEW = 0, IDEM_PENDING = 1, IDEM_DONE = 2 };
 
 struct idem_record {
 	uint8_t state;
-	uint16_t status;     // enum wire_status, when done
-	uint32_t message;    // the caller's name, while pending
+	uint16_t status;  // enum wire_status, when done
+	uint32_t message;  // the caller's name, while pending
 	uint64_t seq;
-	uint8_t tag_key[16]; // fence first used
+	uint8_t tag_key[16];  // fence first used
 	uint64_t tag_version;
 	uint32_t members, routes, acked, ended;
 };
@@ -30,11 +30,11 @@ void idem_destroy(struct idem *idem);
 
 // Finds or makes the record of a message. `channel_hash` is channel_key_hash. Returns: the record, state
 // IDEM_NEW when it was made now (the caller sets it). Valid until the next idem_take.
-struct idem_record *idem_take(struct idem *idem, uint64_t channel_hash, uint64_t message_id,
-	uint64_t now_ns) WORKER_ONLY;
+struct idem_record *idem_take(
+	struct idem *idem, uint64_t channel_hash, uint64_t message_id, uint64_t now_ns) WORKER_ONLY;
 // Finds only. Returns: NULL when not remembered.
-struct idem_record *idem_find(struct idem *idem, uint64_t channel_hash, uint64_t message_id)
-	WORKER_ONLY;
+struct idem_record *idem_find(
+	struct idem *idem, uint64_t channel_hash, uint64_t message_id) WORKER_ONLY;
 // Forgets a message that was refused, so that a later try is a first one.
 void idem_forget(struct idem *idem, uint64_t channel_hash, uint64_t message_id) WORKER_ONLY;
 uint32_t idem_count(const struct idem *idem);

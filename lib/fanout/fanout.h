@@ -50,6 +50,7 @@ struct fanout_io {
 	struct idem *idem;
 	struct wire_lane *lane;
 	struct counters *counters;
+	uint16_t local_port;  // source port of pushes
 	void *ctx;
 	// Asks the control core for a tag, once per channel and need; may be refused (ring full): asked again.
 	bool (*want_tag)(void *ctx, struct channel *channel);
@@ -58,8 +59,10 @@ struct fanout_io {
 	void (*frame_done)(void *ctx, uint32_t frame);
 };
 
+// Owns: all memory, reserved now; 0 in a limit is refused. Returns: NULL when there is no memory or a limit
+// is out of range.
 struct fanout *fanout_create(const struct fanout_limits *limits, const struct fanout_io *io);
-void fanout_destroy(struct fanout *f);
+void fanout_destroy(struct fanout *f);  // gives back the bodies and buffers it holds; no outcome
 
 // One parsed PUBLISH of a burst.
 struct fanout_publish {
@@ -70,9 +73,13 @@ struct fanout_publish {
 };
 
 // Takes a burst: hashes and looks channels up together, answers refusals and repeats at once.
-// Owns: every body is fanout's from here.
+// count <= BURST. Owns: every body is fanout's from here.
 void fanout_admit(struct fanout *f, struct fanout_publish *burst, uint32_t count, uint64_t now_ns)
 	WORKER_ONLY;
+
+// A large publish came again, of which only the fields and the channel are at hand: the recorded outcome is
+// given when there is one. Owns: nothing.
+void fanout_repeat(struct fanout *f, const struct fanout_publish *p) WORKER_ONLY;
 
 // Resolves parked messages whose tag came, expands a quantum of each runnable channel in turn, pushes
 // retries that are due. Returns: members and retries handled.
@@ -82,10 +89,12 @@ uint32_t fanout_run(struct fanout *f, uint64_t now_ns) WORKER_ONLY;
 void fanout_flush(struct fanout *f, uint64_t now_ns) WORKER_ONLY;
 
 // Delivery's on_end: routes of a message ended. Message is named by its slot.
-void fanout_on_end(void *fanout, uint32_t message, enum counter how, uint32_t count);
+void fanout_on_end(void *fanout, uint32_t message, enum counter how, uint32_t count) WORKER_ONLY;
 
-// The control core takes this channel's record away: messages still queued end as unknown channel.
-void fanout_channel_gone(struct fanout *f, struct channel *channel, uint64_t now_ns) WORKER_ONLY;
+// The control core takes this channel's record (index, use) away: messages that wait for its tag end as
+// unknown channel; those resolved already are finished.
+void fanout_channel_gone(struct fanout *f, uint32_t channel, uint32_t use, uint64_t now_ns)
+	WORKER_ONLY;
 
 // True when fanout_run would find something to do now.
 bool fanout_runnable(const struct fanout *f) WORKER_ONLY;
@@ -94,4 +103,5 @@ uint64_t fanout_next_ns(const struct fanout *f) WORKER_ONLY;
 struct fanout_stats {
 	uint32_t messages, parked, runnable, open_pushes;
 };
+// As of the end of the last turn. Context: any thread.
 void fanout_stats(const struct fanout *f, struct fanout_stats *stats);

@@ -72,6 +72,8 @@ struct node_worker *node_worker_of(struct node *node, uint32_t worker);
 // One poll turn: rx burst, inbound rings, timers, fan-out quanta, tx burst, one quiescent report.
 // Returns: work done, 0 when the turn found nothing.
 uint32_t node_worker_turn(struct node_worker *worker, uint64_t now_ns) WORKER_ONLY;
+// What the turn just taken cost by the caller's clock: keeps the longest.
+void node_worker_turn_took(struct node_worker *worker, uint64_t ns) WORKER_ONLY;
 // Latest time the worker must turn again when nothing arrives.
 uint64_t node_worker_next_ns(const struct node_worker *worker) WORKER_ONLY;
 

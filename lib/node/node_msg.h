@@ -3,6 +3,7 @@
 // one-to-one rings (lib/wq). Nothing else does, but RCU snapshots and counters.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base_limits.h"
@@ -42,7 +43,8 @@ struct node_reply {
 	uint8_t body[256];           // answers are short
 };
 
-// worker -> worker: a datagram that came in on the wrong queue
+// worker -> worker: a datagram that came in on the wrong queue, or a PUBLISH sent to the wrong port
 struct node_handoff {
 	struct dgram *dgram;
+	bool checked;  // authentication, replay and cookie were checked by the worker it was sent to
 };

@@ -3,7 +3,9 @@
 //
 //   node.c           create, destroy, statistics                     before and after the threads
 //   node_worker.c    the poll turn                                   worker
-//   node_rx.c        checks of a datagram, senders, steering         worker
+//   node_rx.c        checks of a datagram, steering, dispatch        worker
+//   node_senders.c   replay windows and proven addresses             worker
+//   node_tx.c        answers, hand-off, requests to the control core worker
 //   node_control.c   the control step                                control core
 //   node_gateway.c   HELLO, HEARTBEAT, ANNOUNCE, BYE                 control core
 //   node_feed.c      deltas into the channel table, tag edits        control core
@@ -20,7 +22,7 @@
 #include "wire_lane.h"
 #include "wq_spsc.h"
 
-struct node_senders;  // replay windows of one worker, node_rx.c
+struct node_senders;  // replay windows of one worker, node_senders.c
 struct node_control;  // everything private to the control core, node_control.c
 
 struct node_worker {
@@ -39,6 +41,15 @@ struct node_worker {
 	struct idem *idem;
 	struct delivery *delivery;
 	struct fanout *fanout;
+	uint64_t now_ns;                         // of the turn
+	uint32_t wake;                           // who has something of this turn: bit w, bit WORKERS_MAX control
+	uint16_t port;                           // UDP port of this worker
+	struct fanout_publish burst[BURST];      // parsed, to be admitted together
+	uint32_t burst_count;
+	struct dgram *out[BURST];                // answers of this turn
+	uint32_t out_count;
+	struct dgram *spare[BURST];
+	uint32_t spares;
 	// rings; this worker produces to_control and consumes from_control and from_worker[]
 	struct wq_spsc to_control;               // struct node_request, NODE_MSG bytes by MTU
 	struct wq_spsc from_control;             // struct node_reply
@@ -59,7 +70,54 @@ struct node {
 	struct node_worker worker[WORKERS_MAX];
 };
 
-// Control side, called by node.c. Returns: 0, -ENOMEM.
+// --- worker side --------------------------------------------------------------------------------------
+
+// Replay windows of senders. Returns: NULL when there is no memory.
+struct node_senders *node_senders_create(uint32_t limit);
+void node_senders_destroy(struct node_senders *senders);
+// One (sender, boot, lane).
+struct node_sender {
+	uint64_t sender, boot;
+	uint64_t heard_ns;
+	struct net_addr addr;  // proven by a cookie, or the port is 0
+	uint8_t lane;
+	uint8_t state;         // enum node_sender_state
+	struct wire_replay replay;
+};
+enum node_sender_state {
+	NODE_SENDER_FREE = 0,
+	NODE_SENDER_UNPROVEN = 1,  // may be displaced at any time
+	NODE_SENDER_PROVEN = 2,    // echoed a cookie or is a registered gateway: kept until idle
+};
+// Finds or makes a sender. Returns: NULL when there is no room.
+struct node_sender *node_senders_take(struct node_senders *senders, const struct wire_header *header,
+	uint64_t now_ns) WORKER_ONLY;
+uint32_t node_senders_count(const struct node_senders *senders);
+
+// Takes received, handed over and control's datagrams. Returns: number.
+uint32_t node_rx_port(struct node_worker *w) WORKER_ONLY;
+uint32_t node_rx_handed(struct node_worker *w) WORKER_ONLY;
+uint32_t node_rx_replies(struct node_worker *w) WORKER_ONLY;
+void node_rx_admit(struct node_worker *w) WORKER_ONLY;
+
+// Sends `body` (bytes) as one datagram of `type`.
+void node_tx(struct node_worker *w, struct net_addr to, uint8_t type, uint64_t receiver_boot,
+	const uint8_t *body, uint32_t bytes) WORKER_ONLY;
+void node_tx_outcome(void *worker, struct net_addr to, uint64_t publisher_boot,
+	const struct wire_publish_ack *ack) WORKER_ONLY;
+void node_tx_flush(struct node_worker *w) WORKER_ONLY;
+// Gives a datagram to worker `to`. Owns: the datagram is taken; dropped and counted when the ring is full.
+void node_tx_hand_over(struct node_worker *w, uint32_t to, struct dgram *d, bool checked) WORKER_ONLY;
+// Copies a client's request to the control core; dropped and counted when the ring is full.
+void node_tx_request(struct node_worker *w, struct net_addr from, const struct wire_header *header,
+	struct wire_view body) WORKER_ONLY;
+bool node_tx_want_tag(void *worker, struct channel *channel) WORKER_ONLY;
+// Wakes who was given something in this turn.
+void node_tx_wake(struct node_worker *w) WORKER_ONLY;
+
+// --- control side -------------------------------------------------------------------------------------
+
+// Called by node.c. Returns: 0, -ENOMEM.
 int node_control_create(struct node *node);
 void node_control_destroy(struct node *node);
 

@@ -20,13 +20,15 @@
 struct presence;
 
 struct presence_limits {
-	uint32_t uids;      // 1..UID_INDEX_MAX - 1
+	uint32_t uids;  // 1..UID_INDEX_MAX - 1
 	uint32_t gateways;  // 1..GATEWAYS_MAX - 1
 	uint32_t sessions_per_gateway;  // slots, 1..2^24; memory is taken as slots are used
-	uint64_t uid_quarantine_ns;     // a freed index rests this long: longer than any push lives
+	uint64_t uid_quarantine_ns;  // a freed index rests this long: longer than any push lives
 };
 
-// Reserves all memory. Returns: NULL when there is none.
+// Reserves the tables; names and session slots take memory as they are used, up to bounds that follow from
+// the limits. Owns: memory until presence_destroy, which must come after the last reader.
+// Returns: NULL when there is no memory or a limit is out of range.
 struct presence *presence_create(const struct presence_limits *limits, struct rcu_retire *retire);
 void presence_destroy(struct presence *p);
 
@@ -55,13 +57,13 @@ int presence_gateway_up(struct presence *p, uint64_t gateway, uint64_t boot, str
 	uint16_t mtu, uint64_t now_ns) CONTROL_ONLY;
 // Ends an incarnation: O(1), whatever its number of routes.
 void presence_gateway_down(struct presence *p, uint32_t index, uint64_t now_ns) CONTROL_ONLY;
-uint32_t presence_gateway_find(const struct presence *p, uint64_t gateway, uint64_t boot)
-	CONTROL_ONLY;
+uint32_t presence_gateway_find(
+	const struct presence *p, uint64_t gateway, uint64_t boot) CONTROL_ONLY;
 // The incarnation was heard of.
 void presence_gateway_heard(struct presence *p, uint32_t index, uint64_t now_ns) CONTROL_ONLY;
 // Ends incarnations not heard of since `before_ns`. Returns: number ended.
-uint32_t presence_gateway_expire(struct presence *p, uint64_t before_ns, uint64_t now_ns)
-	CONTROL_ONLY;
+uint32_t presence_gateway_expire(
+	struct presence *p, uint64_t before_ns, uint64_t now_ns) CONTROL_ONLY;
 
 struct presence_gateway_info {
 	uint64_t gateway, boot;
@@ -72,8 +74,13 @@ struct presence_gateway_info {
 	uint16_t mtu;
 	bool alive;
 };
-bool presence_gateway_info(const struct presence *p, uint32_t index,
-	struct presence_gateway_info *info) CONTROL_ONLY;
+bool presence_gateway_info(
+	const struct presence *p, uint32_t index, struct presence_gateway_info *info) CONTROL_ONLY;
+
+// The oldest incarnation that ended, however, and has not been taken note of. Its index is not given out
+// again before presence_gateway_ended_done. Returns: index, `use` as workers know it; 0 when there is none.
+uint32_t presence_gateway_ended(const struct presence *p, uint32_t *use) CONTROL_ONLY;
+void presence_gateway_ended_done(struct presence *p, uint32_t index) CONTROL_ONLY;
 
 // --- sessions ---------------------------------------------------------------------------------------
 
@@ -81,8 +88,9 @@ bool presence_gateway_info(const struct presence *p, uint32_t index,
 // -EILSEQ out of sequence.
 int presence_stream_take(struct presence *p, uint32_t gateway, uint64_t stream_seq) CONTROL_ONLY;
 
-// Returns: 0; -EMLINK: the UID has SESSIONS_PER_UID_MAX; -ENOSPC: UID table full; -EEXIST: slot in use by
-// another UID or a newer generation; -EINVAL: slot or generation out of range.
+// Returns: 0; -EMLINK: the UID has SESSIONS_PER_UID_MAX; -ENOSPC: UID table or slot memory full; -EEXIST:
+// slot in use by another UID, or this or a newer generation was there; -EINVAL: slot or generation out of
+// range, UID empty, incarnation not alive.
 // Opening a slot again with a newer generation closes what was there.
 int presence_session_open(struct presence *p, uint32_t gateway, uint32_t slot, uint32_t gen,
 	struct id_view uid, uint64_t now_ns) CONTROL_ONLY;

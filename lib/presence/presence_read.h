@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-// Worker side of presence: route words, further routes, gateway entries. Under RCU, no lock, no call.
+// Worker side of presence: route words, routes of UIDs with several, gateway entries. Under RCU, no lock.
 //
 // Route word, 64 bits, 0 = offline:
 //   bits 0..23 session slot | 24..47 session generation | 48..59 gateway index | 60 more routes | 61 set
+// With "more routes" set, all routes of the UID, this one too, are in its struct presence_more.
 #pragma once
 
 #include <stdatomic.h>
@@ -42,23 +43,32 @@ static inline uint64_t route_session(uint64_t route)
 struct presence_gateway {
 	_Alignas(64) _Atomic bool alive;
 	uint16_t mtu;
-	_Atomic uint32_t use;  // how often this entry was given out: worker state kept per index resets on change
-	struct net_addr addr;
+	_Atomic uint32_t
+		use;  // how often this entry was given out: worker state kept per index resets on change
+	// A gateway that says HELLO again from another address moves in place, in one 8-byte store; a
+	// reader that mixes old and new loses one datagram, which is sent again.
+	_Alignas(8) struct net_addr addr;
 	uint64_t gateway, boot;
 };
 
-// Further routes of one UID, immutable once published.
+// All routes of one UID that has several, the route word's own among them; immutable once published.
+// Replaced before the word changes, and kept for a grace period after the word stopped naming it: a
+// reader that holds an older word with ROUTE_MORE finds every session that stayed open here.
 struct presence_more {
-	uint32_t count;  // 1..15
-	uint64_t route[SESSIONS_PER_UID_MAX - 1];
+	uint32_t count;  // 1..16
+	// control: private
+	uint32_t uid;
+	struct presence_more *next;
+	bool leaving;  // the word names one route again; unlinked after a grace period
+	uint64_t route[SESSIONS_PER_UID_MAX];
 };
 
 // What a worker holds of presence; constant after creation.
 struct presence_view {
 	const _Atomic uint64_t *route;  // by UID index
-	uint32_t uids;
+	uint32_t uids;  // entries of `route`
 	const struct presence_gateway *gateway;  // by gateway index
-	uint32_t gateways;
+	uint32_t gateways;  // entries of `gateway`
 	const struct presence *owner;  // for the calls below; read under RCU only
 };
 
@@ -74,12 +84,13 @@ static inline void presence_prefetch(const struct presence_view *v, uint32_t uid
 	__builtin_prefetch((const void *)&v->route[uid]);
 }
 
-// Further routes of a UID whose word has ROUTE_MORE; NULL when they just went. Valid to the end of turn.
+// Routes of a UID whose word has ROUTE_MORE: to be used in place of the word. NULL when they just went:
+// the word alone counts then. Valid to the end of turn.
 const struct presence_more *presence_more_of(const struct presence_view *v, uint32_t uid);
 
 // True while that session (slot, generation) of a live incarnation is open: what a re-push asks.
-bool presence_session_live(const struct presence_view *v, uint32_t gateway, uint32_t slot,
-	uint32_t gen);
+bool presence_session_live(
+	const struct presence_view *v, uint32_t gateway, uint32_t slot, uint32_t gen);
 
 // Incarnation index of (gateway, boot), 0 when there is none alive. A scan-free lookup for workers.
 uint32_t presence_gateway_of(const struct presence_view *v, uint64_t gateway, uint64_t boot);

@@ -51,7 +51,7 @@ enum store_result_code {
 const char *store_result_name(enum store_result_code code);
 
 // A de-duplication key: bytes 0..7 the commit number its maker last knew (u64 LE, the base), bytes 8..15
-// unique among the keys of one base. A key is remembered for `dedup_commits` commits. Any application of
+// unique among the keys of one base and not 0. A key is remembered for `dedup_commits` commits. Any application of
 // it happened at or after its base, so a key not found is new while its base is inside the window; with
 // an older base it may have been forgotten and gets EXPIRED, and a base in the future is INVALID. What
 // was answered BUSY, INVALID, LIMIT or EXPIRED did nothing, is not remembered and may be sent again.

@@ -18,7 +18,7 @@ struct tag_fence {
 };
 
 struct tag_chunk {
-	uint32_t refs;   // control: rw
+	uint32_t refs;  // control: rw
 	uint32_t count;  // 1..TAG_CHUNK_UIDS
 	uint32_t uid[];  // ascending by TAG_UID
 };
@@ -26,12 +26,12 @@ struct tag_chunk {
 struct tag {
 	struct tag_fence fence;
 	uint64_t smv;
-	uint32_t count;   // members in all chunks
+	uint32_t count;  // members in all chunks
 	uint32_t chunks;
-	_Atomic uint32_t pins;         // worker of the channel: rw, control: ro
-	_Atomic uint64_t used_ns;      // worker: last use, for the TTL; control: ro
-	void *control;                 // control: its own record of this tag
-	struct tag_chunk *chunk[];     // ascending
+	_Atomic uint32_t pins;  // worker of the channel: rw, control: ro
+	_Atomic uint64_t used_ns;  // worker: last use, for the TTL; control: ro
+	void *control;  // control: its own record of this tag
+	struct tag_chunk *chunk[];  // ascending
 };
 
 static inline void tag_pin(struct tag *tag)

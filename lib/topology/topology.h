@@ -12,17 +12,17 @@
 #define TOPOLOGY_NODES_MAX 64u
 
 struct topology_slot {
-	uint32_t slot;       // 1..
-	uint64_t leader;     // node id, 0 unknown
+	uint32_t slot;  // 1..
+	uint64_t leader;  // node id, 0 unknown
 	uint64_t term;
 	uint64_t config_epoch;
 	uint64_t balance_version;
 };
 
 struct topology {
-	uint64_t version;        // of the table
-	uint32_t hash_slots;     // 256
-	uint32_t slot_count;     // 10
+	uint64_t version;  // of the table
+	uint32_t hash_slots;  // 256
+	uint32_t slot_count;  // 10
 	uint16_t slot_of[HASH_SLOTS_MAX];  // hash slot -> slot number (1..), 0 unassigned
 	struct topology_slot slot[TOPOLOGY_SLOTS_MAX];  // [slot - 1]
 };

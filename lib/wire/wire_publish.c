@@ -93,7 +93,8 @@ bool wire_put_publish(struct wire_buf *out, const struct wire_publish *m)
 	return true;
 }
 
-int wire_get_publish(struct wire_view body, struct wire_publish *m)
+// Parses a body; `whole`: its payload must end where the body does, else it may be cut.
+static int take_publish(struct wire_view body, struct wire_publish *m, bool whole)
 {
 	struct publish_bytes b;
 	const uint8_t *at;
@@ -107,7 +108,7 @@ int wire_get_publish(struct wire_view body, struct wire_publish *m)
 	at = body.p + sizeof(b);
 	rest = body.len - (uint32_t)sizeof(b);
 	want = (uint32_t)b.channel_len + b.from_len + b.payload_bytes;
-	if (rest < want)
+	if (rest < want - (whole ? 0 : b.payload_bytes))
 		return CTR_DROP_SHORT;
 	if (rest > want)
 		return CTR_DROP_LENGTH;
@@ -128,8 +129,21 @@ int wire_get_publish(struct wire_view body, struct wire_publish *m)
 	m->sender_boot = b.sender_boot;
 	m->sender_slot = b.sender_slot;
 	m->sender_gen = b.sender_gen;
-	m->payload = (struct wire_view){.p = at, .len = b.payload_bytes};
+	m->payload = (struct wire_view){
+		.p = at,
+		.len = rest < want ? rest - b.channel_len - b.from_len : b.payload_bytes,
+	};
 	return 0;
+}
+
+int wire_get_publish(struct wire_view body, struct wire_publish *m)
+{
+	return take_publish(body, m, true);
+}
+
+int wire_get_publish_part(struct wire_view part, struct wire_publish *m)
+{
+	return take_publish(part, m, false);
 }
 
 bool wire_put_publish_ack(struct wire_buf *out, const struct wire_publish_ack *m)

@@ -34,7 +34,7 @@ struct fixture {
 	uint64_t generation, commit;  // as a node would keep them
 	uint32_t deltas, welcomes, lost;
 	bool gap;
-	int refuse;                   // answer of the frame callback, once
+	int refuse;  // answer of the frame callback, once
 	bool apply;
 };
 
@@ -105,8 +105,13 @@ static int teardown(void **state)
 
 static void create(struct fixture *f, const char *program)
 {
-	const struct meta_child_params params = {.program = program, .run_dir = f->run, .data_dir = f->data,
-		.log_level = "error", .node_id = 5, .cluster_id = 6, .map_bytes = 64 << 20,
+	const struct meta_child_params params = {.program = program,
+		.run_dir = f->run,
+		.data_dir = f->data,
+		.log_level = "error",
+		.node_id = 5,
+		.cluster_id = 6,
+		.map_bytes = 64 << 20,
 		.fence_wait_ns = 20 * NS_PER_S};
 
 	assert_int_equal(meta_child_create(&params, &f->child), 0);
@@ -121,7 +126,10 @@ CONTROL_ONLY static void step(struct fixture *f)
 
 	if (f->child != NULL && meta_child_next_ns(f->child) < next)
 		next = meta_child_next_ns(f->child);
-	poll(fds, 2, next <= now ? 0 : next - now > 20 * NS_PER_MS ? 20 : (int)((next - now) / NS_PER_MS) + 1);
+	poll(fds, 2,
+		next <= now                   ? 0
+		: next - now > 20 * NS_PER_MS ? 20
+					      : (int)((next - now) / NS_PER_MS) + 1);
 	now = time_now_ns();
 	if (f->child != NULL)
 		meta_child_process(f->child, now);
@@ -159,8 +167,8 @@ CONTROL_ONLY static struct meta_child_info child_info(struct fixture *f)
 CONTROL_ONLY static json_t *mutate(struct fixture *f, const char *uid)
 {
 	struct ctl_pipe *pipe = ctl_pipe_create(ctl_connect(f->meta_path, 5000));
-	json_t *request = json_pack("{s:s,s:i,s:s,s:[s]}", "cmd", "channel.add", "type", 2, "channel", "g",
-		"uids", uid);
+	json_t *request = json_pack("{s:s,s:i,s:s,s:[s]}", "cmd", "channel.add", "type", 2,
+		"channel", "g", "uids", uid);
 	json_t *answer = NULL;
 
 	assert_non_null(pipe);
@@ -246,7 +254,8 @@ CONTROL_ONLY static void a_child_that_ignores_the_stop_is_killed(void **state)
 CONTROL_ONLY static void back_off_doubles_up_to_its_cap(void **state)
 {
 	struct fixture *f = *state;
-	const uint64_t want_ms[] = {100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000};
+	const uint64_t want_ms[] = {
+		100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000};
 	uint64_t now = NS_PER_S;
 
 	// Time is an argument: no waiting for the back-off itself.
@@ -310,7 +319,8 @@ static int listen_at(const char *path)
 CONTROL_ONLY static void feed_client_survives_fragments_and_garbage(void **state)
 {
 	struct fixture *f = *state;
-	const struct store_feed_frame welcome = {.type = STORE_FEED_WELCOME, .generation = 3, .commit = 9};
+	const struct store_feed_frame welcome = {
+		.type = STORE_FEED_WELCOME, .generation = 3, .commit = 9};
 	const struct store_feed_frame lagged = {.type = STORE_FEED_LAGGED};
 	const char *bad[] = {"\xff\xff\xff\x7f", "\x01\x00\x00\x00\x63", "\x01\x00\x00\x00\x05"};
 	uint8_t bytes[64];

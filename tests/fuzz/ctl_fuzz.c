@@ -45,8 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	assert(text != NULL && strchr(text, '\n') == NULL);
 	again = ctl_parse(text, strlen(text), error, where);
 	assert(again != NULL);
-	json_object_foreach(root, key, value)
-		try_id(value);
+	json_object_foreach(root, key, value) try_id(value);
 	free(text);
 	json_decref(again);
 	json_decref(root);

@@ -21,7 +21,7 @@ struct fixture {
 	uint64_t token[8];
 	uint32_t tokens;
 	enum cons_status propose_status;
-	char story[16384];   // commands as they were proposed, answers as they were given
+	char story[16384];  // commands as they were proposed, answers as they were given
 	uint64_t commit;
 	uint8_t code[STORE_ABORT + 1];  // answer to the next command of this kind, once
 	bool repeated_close;
@@ -40,8 +40,8 @@ static void tell(struct fixture *f, const char *fmt, ...)
 
 static enum cons_status propose(void *cons, const uint8_t *data, uint32_t len, uint64_t token)
 {
-	static const char *const names[] = {"?", "create", "update", "delete", "add", "remove", "reset",
-		"stage", "close", "abort"};
+	static const char *const names[] = {"?", "create", "update", "delete", "add", "remove",
+		"reset", "stage", "close", "abort"};
 	struct fixture *f = cons;
 	uint32_t at = 0;
 
@@ -53,7 +53,8 @@ static enum cons_status propose(void *cons, const uint8_t *data, uint32_t len, u
 		const int used = store_command_decode(data + at, len - at, &cmd, &why);
 
 		assert_true(used > 0);
-		tell(f, "%s %.*s; ", names[cmd.op], cmd.channel.len, (const char *)cmd.channel.bytes);
+		tell(f, "%s %.*s; ", names[cmd.op], cmd.channel.len,
+			(const char *)cmd.channel.bytes);
 		at += (uint32_t)used;
 	}
 	f->token[f->tokens++] = token;
@@ -79,8 +80,14 @@ static void done(void *ctx, struct mutation *m)
 META_ONLY static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	const struct meta_queue_params params = {.stages = 2, .wait_ns = WAIT_NS, .fence_wait_ns = FENCE_NS,
-		.stage_id_first = 100, .cons = &cons, .cons_ctx = f, .done = done, .ctx = f};
+	const struct meta_queue_params params = {.stages = 2,
+		.wait_ns = WAIT_NS,
+		.fence_wait_ns = FENCE_NS,
+		.stage_id_first = 100,
+		.cons = &cons,
+		.cons_ctx = f,
+		.done = done,
+		.ctx = f};
 
 	f->now = NS_PER_S;
 	assert_int_equal(meta_queue_create(&params, &f->queue), 0);
@@ -111,7 +118,8 @@ static struct mutation *make(const char *name, const char *channel, uint8_t op, 
 	return m;
 }
 
-META_ONLY static void submit(struct fixture *f, const char *name, const char *channel, uint8_t op, uint32_t uids)
+META_ONLY static void submit(
+	struct fixture *f, const char *name, const char *channel, uint8_t op, uint32_t uids)
 {
 	assert_int_equal(meta_queue_submit(f->queue, make(name, channel, op, uids), f->now), 0);
 }
@@ -186,14 +194,16 @@ META_ONLY static void later_ones_of_its_channel_wait_in_order(void **state)
 	submit(f, "2", "a", STORE_RESET, 9000);
 	submit(f, "3", "a", STORE_REMOVE, 1);
 	run(f);
-	expect(f, "add a; stage a; stage a; = 0 ok; close a; = big ok; add a; stage a; stage a; = 1 ok; "
-		"close a; = 2 ok; remove a; = 3 ok; ");
+	expect(f, "add a; stage a; stage a; = 0 ok; close a; = big ok; add a; stage a; stage a; = "
+		  "1 ok; "
+		  "close a; = 2 ok; remove a; = 3 ok; ");
 }
 
 META_ONLY static void a_large_one_is_prepared_before_it_runs_and_keeps_its_place(void **state)
 {
 	struct fixture *f = *state;
-	struct mutation *big = make("big", "a", STORE_ADD, 9000), *second = make("second", "a", STORE_ADD, 9000);
+	struct mutation *big = make("big", "a", STORE_ADD, 9000),
+			*second = make("second", "a", STORE_ADD, 9000);
 
 	big->preparing = second->preparing = true;
 	assert_int_equal(meta_queue_submit(f->queue, big, f->now), 0);
@@ -204,8 +214,9 @@ META_ONLY static void a_large_one_is_prepared_before_it_runs_and_keeps_its_place
 	expect(f, "");
 	meta_queue_prepared(f->queue, big);
 	run(f);
-	expect(f, "stage a; stage a; close a; = big ok; stage a; stage a; close a; = second ok; remove a; "
-		"= 1 ok; ");
+	expect(f, "stage a; stage a; close a; = big ok; stage a; stage a; close a; = second ok; "
+		  "remove a; "
+		  "= 1 ok; ");
 }
 
 META_ONLY static void no_more_stages_at_once_than_the_store_allows(void **state)
@@ -411,7 +422,8 @@ META_ONLY static void bytes_that_wait_are_bounded(void **state)
 
 META_ONLY static void preparing_sorts_and_leaves_repeats_out(void **state)
 {
-	static const uint8_t in[] = {2, 'b', 'b', 1, 'b', 1, 'a', 2, 'b', 'b', 1, 0xff, 1, 'a', 1, 0};
+	static const uint8_t in[] = {
+		2, 'b', 'b', 1, 'b', 1, 'a', 2, 'b', 'b', 1, 0xff, 1, 'a', 1, 0};
 	static const uint8_t want[] = {1, 0, 1, 'a', 1, 'b', 2, 'b', 'b', 1, 0xff};
 	struct mutation *m = calloc(1, sizeof(*m));
 

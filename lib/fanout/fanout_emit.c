@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+// The open push of each gateway: a datagram that collects records of the messages of a turn. Routes are
+// written straight into it through fanout.cursor; here records and pushes are opened and closed. Worker.
+//
+// Records of one message at a time are open ("current"); those of the message before are closed when
+// another begins, so that the hot loop has one compare for "needs a record" and "is full".
+#include "fanout_pvt.h"
+
+#include <assert.h>
+
+#define RECORD_ROUTES_MIN 4u  // a record that cannot take so many of its routes goes into the next push
+
+uint32_t fanout_body_room(const struct fanout *f, uint32_t gateway)
+{
+	uint32_t mtu = f->io.presence->gateway[gateway].mtu;
+
+	if (mtu > f->limits.mtu || mtu == 0)
+		mtu = f->limits.mtu;
+	if (mtu < MTU_MIN)
+		mtu = MTU_MIN;
+	return wire_lane_body_room(f->io.lane, mtu - WIRE_UDP_OVERHEAD);
+}
+
+bool fanout_dgrams_ready(struct fanout *f, uint32_t n)
+{
+	if (f->spares < n && f->buffers < n - f->spares)
+		return false;
+	while (f->spares < n) {
+		uint32_t want = f->buffers < BURST ? f->buffers : BURST;
+
+		if (f->io.dgram->alloc(f->io.queue, &f->spare[f->spares], (uint16_t)want) == 0) {
+			want = n - f->spares < BURST ? n - f->spares : BURST;
+			if (f->io.dgram->alloc(f->io.queue, &f->spare[f->spares],
+				    (uint16_t)want) == 0)
+				return false;
+		}
+		f->buffers -= want;
+		f->spares += want;
+	}
+	return true;
+}
+
+struct dgram *fanout_dgram(struct fanout *f)
+{
+	return fanout_dgrams_ready(f, 1) ? f->spare[--f->spares] : NULL;
+}
+
+void fanout_record_of(const struct fanout *f, uint32_t slot, struct wire_record *record)
+{
+	const struct fanout_message *m = &f->message[slot];
+	const struct channel_key *key = &f->key[slot];
+
+	*record = (struct wire_record){
+		.message_id = m->message_id,
+		.seq = m->seq,
+		.stamp = m->stamp,
+		.channel_type = key->type,
+		.flags = m->ack == WIRE_ACK_CLIENT ? WIRE_RECORD_RECEIPT : 0,
+		.channel = channel_key_id(key),
+		.from_uid = m->from_uid,
+		.payload = m->payload,
+	};
+}
+
+void fanout_end_routes(struct fanout *f, uint32_t slot, enum counter how, uint32_t count)
+{
+	counter_add(f->io.counters, CTR_ROUTES, count);
+	f->message[slot].routes += count;
+	f->message[slot].open += count;
+	delivery_end(f->io.delivery, slot, how, count);
+}
+
+void fanout_begin(struct fanout *f, uint32_t slot)
+{
+	const struct fanout_message *m = &f->message[slot];
+	struct wire_buf out = {.p = f->head, .cap = sizeof(f->head), .ok = true};
+	struct wire_record record;
+
+	if (f->current == slot)
+		return;
+	fanout_close_records(f);
+	f->current = slot;
+	fanout_record_of(f, slot, &record);
+	f->head_bytes = WIRE_RECORD_BYTES + record.channel.len + record.from_uid.len +
+		record.payload.len;
+	if (f->head_bytes <= sizeof(f->head))
+		wire_put_record(&out, &record);
+	f->current_routes_beside =
+		m->members < FANOUT_ROUTES_BESIDE ? m->members : FANOUT_ROUTES_BESIDE;
+}
+
+// --- records ------------------------------------------------------------------------------------------
+
+static void add_span(struct fanout *f, struct fanout_push *p, uint32_t slot, uint32_t routes,
+	uint8_t attempt, uint64_t deadline_ns, uint8_t ack)
+{
+	p->span[p->spans++] = (struct delivery_span){
+		.message = slot,
+		.first = p->routes,
+		.count = (uint16_t)routes,
+		.ack = ack,
+		.attempt = attempt,
+		.deadline_ns = deadline_ns,
+	};
+	p->routes = (uint16_t)(p->routes + routes);
+	p->need_ack |= ack != WIRE_ACK_NONE;
+}
+
+#ifdef TAGCAST_TEST_HOOKS
+// FAULT_DUP1: the last route of the record just closed gets the message again, under an id with one bit
+// changed, which the receivers' suppression takes for another message: same seq, same payload.
+static void planted_repeat(struct fanout *f, struct fanout_push *p, struct fanout_cursor *c)
+{
+	struct fanout_message *m = &f->message[f->current];
+	const uint64_t id = (m->message_id ^ UINT64_C(1) << 62) != 0 ?
+		m->message_id ^ UINT64_C(1) << 62 : UINT64_C(1) << 61;
+	const uint16_t one = 1;
+	uint8_t *at = c->tail;
+
+	if (p->spans >= DELIVERY_SPANS_MAX || p->routes + 1u > PUSH_ROUTES_MAX ||
+		at + f->head_bytes + WIRE_ROUTE_BYTES > p->end || !fault_take(FAULT_DUP1))
+		return;
+	memcpy(at, f->head, f->head_bytes);
+	memcpy(at, &id, sizeof(id));
+	memcpy(at + WIRE_RECORD_ROUTES_OFFSET, &one, sizeof(one));
+	memcpy(at + f->head_bytes, c->tail - WIRE_ROUTE_BYTES, WIRE_ROUTE_BYTES);
+	c->tail = at + f->head_bytes + WIRE_ROUTE_BYTES;
+	add_span(f, p, f->current, 1, 1, m->deadline_ns, m->ack);
+	m->routes++;
+	m->open++;
+	counter_add(f->io.counters, CTR_ROUTES, 1);
+}
+#else
+static void planted_repeat(struct fanout *f, struct fanout_push *p, struct fanout_cursor *c)
+{
+	(void)f;
+	(void)p;
+	(void)c;
+}
+#endif
+
+// Closes the record of the current message in a gateway's push: its count is patched, its routes are
+// counted. The cursor stands still until room is made again.
+static void close_record(struct fanout *f, uint32_t gateway)
+{
+	struct fanout_message *m = &f->message[f->current];
+	struct fanout_push *p = &f->push[gateway];
+	struct fanout_cursor *c = &f->cursor[gateway];
+	const uint32_t routes = (uint32_t)(c->tail - p->route) / WIRE_ROUTE_BYTES;
+	const uint16_t patch = (uint16_t)routes;
+
+	if (routes == 0) {  // room was made and not used
+		c->tail = p->record;
+	} else {
+		memcpy(p->record + WIRE_RECORD_ROUTES_OFFSET, &patch, sizeof(patch));
+		add_span(f, p, f->current, routes, 1, m->deadline_ns, m->ack);
+		m->routes += routes;
+		m->open += routes;
+		counter_add(f->io.counters, CTR_ROUTES, routes);
+		planted_repeat(f, p, c);
+	}
+	p->record = NULL;
+	c->limit = c->tail;
+}
+
+void fanout_close_records(struct fanout *f)
+{
+	for (uint32_t i = 0; i < f->touched_count; i++) {
+		const uint32_t gateway = f->touched[i];
+		struct fanout_push *p = &f->push[gateway];
+
+		p->touched = false;
+		if (p->record != NULL)
+			close_record(f, gateway);
+		else if (p->staged)
+			fanout_stage_close(f, gateway);
+	}
+	f->touched_count = 0;
+}
+
+// --- pushes -------------------------------------------------------------------------------------------
+
+static bool open_push(struct fanout *f, uint32_t gateway) WORKER_ONLY;
+static bool open_push(struct fanout *f, uint32_t gateway)
+{
+	struct fanout_push *p = &f->push[gateway];
+	uint8_t *body;
+
+	p->dgram = fanout_dgram(f);
+	if (p->dgram == NULL)
+		return false;
+	body = p->dgram->data + WIRE_HEADER_BYTES;
+	p->end = body + fanout_body_room(f, gateway);
+	p->routes = 0;
+	p->spans = 0;
+	p->need_ack = false;
+	f->cursor[gateway].tail = f->cursor[gateway].limit = body + WIRE_PUSH_BYTES;
+	if (!p->listed) {
+		p->listed = true;
+		f->open[f->open_count++] = (uint16_t)gateway;
+	}
+	return true;
+}
+
+void fanout_close_push(struct fanout *f, uint32_t gateway)
+{
+	const struct presence_gateway *g = &f->io.presence->gateway[gateway];
+	struct fanout_push *p = &f->push[gateway];
+	struct fanout_cursor *c = &f->cursor[gateway];
+	struct dgram *d = p->dgram;
+	uint8_t *body = d->data + WIRE_HEADER_BYTES;
+	struct wire_buf out = {.p = body, .cap = WIRE_PUSH_BYTES, .ok = true};
+	const struct wire_push head = {
+		.gateway_boot = g->boot,
+		.records = p->spans,
+		.routes = p->routes,
+		.need_ack = p->need_ack,
+	};
+	struct delivery_push push;
+
+	assert(p->record == NULL);
+	p->dgram = NULL;
+	if (p->spans == 0) {
+		f->spare[f->spares++] = d;
+		c->limit = c->tail;
+		return;
+	}
+	wire_put_push(&out, &head);
+	d->len = (uint16_t)(WIRE_HEADER_BYTES + (uint32_t)(c->tail - body));
+	d->peer = g->addr;
+	d->local_port = f->io.local_port;
+	c->limit = c->tail;
+	push = (struct delivery_push){
+		.gateway = (uint16_t)gateway,
+		.routes = p->routes,
+		.frames = 1,
+		.spans = p->spans,
+		.frame = &d,
+		.span = p->span,
+	};
+	delivery_send(f->io.delivery, &push, f->now_ns);
+}
+
+static bool push_takes(const struct fanout *f, uint32_t gateway, uint32_t bytes)
+{
+	const struct fanout_push *p = &f->push[gateway];
+
+	return p->dgram != NULL && p->spans < DELIVERY_SPANS_MAX &&
+		p->routes + RECORD_ROUTES_MIN <= FANOUT_PUSH_ROUTES &&
+		bytes <= (uint32_t)(p->end - f->cursor[gateway].tail);
+}
+
+// Opens a record of the current message in the gateway's push, which has room for it.
+static void open_record(struct fanout *f, uint32_t gateway)
+{
+	struct fanout_push *p = &f->push[gateway];
+	struct fanout_cursor *c = &f->cursor[gateway];
+	uint32_t routes;
+
+	p->record = c->tail;
+	memcpy(c->tail, f->head, f->head_bytes);
+	c->tail += f->head_bytes;
+	p->route = c->tail;
+	routes = (uint32_t)(p->end - c->tail) / WIRE_ROUTE_BYTES;
+	if (routes > FANOUT_PUSH_ROUTES - p->routes)
+		routes = FANOUT_PUSH_ROUTES - p->routes;
+	c->limit = c->tail + routes * WIRE_ROUTE_BYTES;
+}
+
+bool fanout_make_room(struct fanout *f, uint32_t gateway)
+{
+	struct fanout_push *p = &f->push[gateway];
+	const uint32_t room = fanout_body_room(f, gateway);
+	const uint32_t beside = f->current_routes_beside < room / 16 ?
+		f->current_routes_beside : room / 16;
+	uint32_t routes;
+
+	if (WIRE_PUSH_BYTES + f->head_bytes + beside * WIRE_ROUTE_BYTES > room)
+		return fanout_stage_room(f, gateway);
+	routes = beside < RECORD_ROUTES_MIN ? beside : RECORD_ROUTES_MIN;
+	if (p->record != NULL) {  // full
+		close_record(f, gateway);
+		fanout_close_push(f, gateway);
+	} else if (p->dgram != NULL &&
+		!push_takes(f, gateway, f->head_bytes + routes * WIRE_ROUTE_BYTES)) {
+		fanout_close_push(f, gateway);
+	}
+	if (p->dgram == NULL && !open_push(f, gateway))
+		return false;
+	open_record(f, gateway);
+	if (!p->touched) {
+		p->touched = true;
+		f->touched[f->touched_count++] = (uint16_t)gateway;
+	}
+	return true;
+}
+
+bool fanout_append_record(struct fanout *f, uint32_t gateway, const struct delivery_span *span,
+	const uint8_t *record, uint32_t bytes)
+{
+	struct fanout_push *p = &f->push[gateway];
+	struct fanout_cursor *c = &f->cursor[gateway];
+
+	if (p->dgram != NULL && (!push_takes(f, gateway, bytes) ||
+					p->routes + span->count > FANOUT_PUSH_ROUTES))
+		fanout_close_push(f, gateway);
+	if (p->dgram == NULL && !open_push(f, gateway))
+		return false;
+	memcpy(c->tail, record, bytes);
+	c->tail += bytes;
+	c->limit = c->tail;
+	add_span(f, p, span->message, span->count, span->attempt, span->deadline_ns, span->ack);
+	return true;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+// What ctl and metrics show of a node. Control core; workers' values are read relaxed.
+#include "node_pvt.h"
+
+void node_counters(const struct node *node, uint64_t out[CTR_COUNT])
+{
+	for (int id = 0; id < CTR_COUNT; id++) {
+		out[id] = counter_get(node->control_counters, (enum counter)id);
+		for (uint32_t w = 0; w < node->params.workers; w++)
+			out[id] += counter_get(node->worker[w].counters, (enum counter)id);
+	}
+}
+
+static uint32_t deepest(const struct node *node, const struct node_worker *w)
+{
+	uint32_t max = wq_spsc_depth(&w->from_control);
+
+	for (uint32_t from = 0; from < node->params.workers; from++) {
+		const uint32_t depth = wq_spsc_depth(&w->from_worker[from]);
+
+		if (depth > max)
+			max = depth;
+	}
+	return max;
+}
+
+void node_worker_stats(const struct node *node, uint32_t worker, struct node_worker_stats *stats)
+{
+	const struct node_worker *w = &node->worker[worker];
+
+	*stats = (struct node_worker_stats){
+		.turns = atomic_load_explicit(&w->turns, memory_order_relaxed),
+		.busy_turns = atomic_load_explicit(&w->busy_turns, memory_order_relaxed),
+		.turn_max_ns = atomic_load_explicit(&w->turn_max_ns, memory_order_relaxed),
+		.ring_depth_max = deepest(node, w),
+	};
+	fanout_stats(w->fanout, &stats->fanout);
+	delivery_stats(w->delivery, &stats->delivery);
+}
+
+uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_t max)
+{
+	const struct node_params *p = &node->params;
+	uint64_t messages = 0, parked = 0, inflight = 0, senders = 0, hits[CTR_COUNT];
+	struct presence_stats presence;
+	uint32_t n = 0;
+
+	node_counters(node, hits);
+	presence_stats(node->presence, &presence);
+	for (uint32_t w = 0; w < p->workers; w++) {
+		struct node_worker_stats stats;
+
+		node_worker_stats(node, w, &stats);
+		messages += stats.fanout.messages;
+		parked += stats.fanout.parked;
+		inflight += stats.delivery.inflight;
+		senders += node_senders_count(node->worker[w].senders);
+	}
+	const struct node_limit all[] = {
+		{"channels", "channels", "new channels are refused", channel_table_count(node->channels),
+			p->channels, hits[CTR_LIMIT_CHANNELS]},
+		{"uids", "uids", "announces and tag builds are refused", presence.uids, p->uids,
+			hits[CTR_LIMIT_UIDS]},
+		{"gateways", "incarnations", "HELLO of a further gateway is refused", presence.gateways,
+			p->gateways, hits[CTR_ANNOUNCE_LIMIT]},
+		{"tag_memory", "bytes", "tag builds are refused", tag_space_bytes(node->tags),
+			p->tag_bytes, hits[CTR_LIMIT_TAG_MEMORY]},
+		{"messages", "messages", "publishes are answered busy", messages,
+			(uint64_t)p->fanout.messages * p->workers, hits[CTR_PUB_BUSY]},
+		{"parked", "messages", "publishes are answered busy", parked,
+			(uint64_t)p->fanout.parked * p->workers, hits[CTR_PUB_BUSY]},
+		{"inflight_pushes", "pushes", "routes end as overflow", inflight,
+			(uint64_t)p->delivery.inflight * p->workers, hits[CTR_ROUTE_OVERFLOW]},
+		{"senders", "senders", "datagrams of further senders are dropped", senders,
+			(uint64_t)p->senders * p->workers, hits[CTR_DROP_SENDERS_FULL]},
+	};
+
+	for (; n < max && n < sizeof(all) / sizeof(all[0]); n++)
+		limits[n] = all[n];
+	return n;
+}
+
+struct presence *node_presence(struct node *node)
+{
+	return node->presence;
+}
