@@ -79,13 +79,15 @@ static void list_move(struct mutation_list *list, struct mutation *m, enum mutat
 	list_push(list, m, state);
 }
 
-static void list_free(struct mutation_list *list)
+// Answers all with "unknown", at the end of the process.
+static void list_drain(struct meta_queue *q, struct mutation_list *list)
 {
 	while (list->first != NULL) {
 		struct mutation *m = list->first;
 
 		list_remove(m);
-		mutation_free(m);
+		m->outcome = MUTATION_UNKNOWN;
+		q->params.done(q->params.ctx, m);
 	}
 }
 
@@ -214,16 +216,16 @@ void meta_queue_destroy(struct meta_queue *q)
 {
 	if (q == NULL)
 		return;
-	list_free(&q->runnable);
-	list_free(&q->slot);
-	list_free(&q->retry);
-	list_free(&q->fence);
-	list_free(&q->other);
+	list_drain(q, &q->runnable);
+	list_drain(q, &q->slot);
+	list_drain(q, &q->retry);
+	list_drain(q, &q->fence);
+	list_drain(q, &q->other);
 	while (q->gates != NULL) {
 		struct gate *gate = q->gates;
 
 		q->gates = gate->next;
-		list_free(&gate->waiters);
+		list_drain(q, &gate->waiters);
 		free(gate);
 	}
 	free(q);

@@ -86,7 +86,7 @@ struct meta_queue_params {
 };
 
 int meta_queue_create(const struct meta_queue_params *params, struct meta_queue **queue);
-// Frees what still waits, without an answer.
+// What still waits is answered as unknown.
 void meta_queue_destroy(struct meta_queue *queue);
 
 // Takes over `m`, in the order of the calls per channel. `preparing`: it keeps its place and runs after

@@ -139,10 +139,13 @@ static bool send_run(struct import *im)
 
 	if (im->key.len == 0)
 		return true;
-	while (im->open_count == OPEN_MAX_REQUESTS ||
+	// Down to half, so that requests leave many at a time.
+	if (im->open_count == OPEN_MAX_REQUESTS ||
 		(im->open_count > 0 && im->open_rows + rows > OPEN_MAX_ROWS))
-		if (!take_answer(im))
-			return false;
+		while (im->open_count > OPEN_MAX_REQUESTS / 2 ||
+			(im->open_count > 0 && im->open_rows + rows > OPEN_MAX_ROWS / 2))
+			if (!take_answer(im))
+				return false;
 	fresh = seen_add(im, &im->key);
 	im->channels += fresh;
 	request = json_object();

@@ -74,8 +74,10 @@ json_t *ctl_call(int fd, const json_t *request, int timeout_ms);
 struct ctl_pipe;
 struct ctl_pipe *ctl_pipe_create(int fd);
 void ctl_pipe_destroy(struct ctl_pipe *pipe);
+// Small requests are kept and leave together, at the latest when an answer is waited for.
 // Returns: 0 or -errno. Answers that arrive meanwhile are kept.
 int ctl_pipe_send(struct ctl_pipe *pipe, const json_t *request, int timeout_ms);
+int ctl_pipe_flush(struct ctl_pipe *pipe, int timeout_ms);
 // The next answer, in order of the requests. timeout_ms 0: only what is here.
 // Returns: the answer object (caller's), or NULL with errno (ETIMEDOUT, ECONNRESET, EBADMSG).
 json_t *ctl_pipe_receive(struct ctl_pipe *pipe, int timeout_ms);

@@ -14,11 +14,14 @@
 #include "base_time.h"
 
 #define ANSWER_BYTES_MAX (64u * 1024u * 1024u)
+#define OUT_BYTES_FLUSH (32u * 1024u)  // small requests leave together
 
 struct ctl_pipe {
 	int fd;
 	char *in;
 	size_t in_len, in_cap, in_off, scanned;
+	char *out;  // requests not sent yet
+	size_t out_len, out_cap;
 };
 
 static uint64_t deadline_of(int timeout_ms)
@@ -86,6 +89,7 @@ void ctl_pipe_destroy(struct ctl_pipe *pipe)
 		return;
 	close(pipe->fd);
 	free(pipe->in);
+	free(pipe->out);
 	free(pipe);
 }
 
@@ -121,19 +125,14 @@ static int pipe_read(struct ctl_pipe *pipe)
 	return 0;
 }
 
-int ctl_pipe_send(struct ctl_pipe *pipe, const json_t *request, int timeout_ms)
+static int pipe_flush(struct ctl_pipe *pipe, uint64_t deadline)
 {
-	const uint64_t deadline = deadline_of(timeout_ms);
-	char *text = json_dumps(request, JSON_COMPACT);
-	size_t len, off = 0;
+	size_t off = 0;
 	int rc = 0;
 
-	if (text == NULL)
-		return -ENOMEM;
-	len = strlen(text);
-	text[len++] = '\n';
-	while (off < len && rc == 0) {
-		const ssize_t put = send(pipe->fd, text + off, len - off, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (off < pipe->out_len && rc == 0) {
+		const ssize_t put = send(pipe->fd, pipe->out + off, pipe->out_len - off,
+			MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (put >= 0) {
 			off += (size_t)put;
@@ -148,15 +147,57 @@ int ctl_pipe_send(struct ctl_pipe *pipe, const json_t *request, int timeout_ms)
 		if (rc == -EAGAIN)
 			rc = wait_for(pipe->fd, POLLIN | POLLOUT, deadline);
 	}
-	free(text);
+	pipe->out_len -= off;
+	if (pipe->out_len > 0)
+		memmove(pipe->out, pipe->out + off, pipe->out_len);
 	return rc;
+}
+
+static int append(const char *bytes, size_t len, void *ctx)
+{
+	struct ctl_pipe *pipe = ctx;
+
+	if (pipe->out_len + len > pipe->out_cap) {
+		const size_t cap = (pipe->out_len + len) * 2 + OUT_BYTES_FLUSH;
+		char *grown = realloc(pipe->out, cap);
+
+		if (grown == NULL)
+			return -1;
+		pipe->out = grown;
+		pipe->out_cap = cap;
+	}
+	memcpy(pipe->out + pipe->out_len, bytes, len);
+	pipe->out_len += len;
+	return 0;
+}
+
+int ctl_pipe_send(struct ctl_pipe *pipe, const json_t *request, int timeout_ms)
+{
+	const size_t before = pipe->out_len;
+
+	if (json_dump_callback(request, append, pipe, JSON_COMPACT) != 0 ||
+		append("\n", 1, pipe) != 0) {
+		pipe->out_len = before;
+		return -ENOMEM;
+	}
+	return pipe->out_len < OUT_BYTES_FLUSH ? 0 : pipe_flush(pipe, deadline_of(timeout_ms));
+}
+
+int ctl_pipe_flush(struct ctl_pipe *pipe, int timeout_ms)
+{
+	return pipe_flush(pipe, deadline_of(timeout_ms));
 }
 
 json_t *ctl_pipe_receive(struct ctl_pipe *pipe, int timeout_ms)
 {
 	const uint64_t deadline = deadline_of(timeout_ms);
-	int rc = 0;
+	int rc = pipe_flush(pipe, deadline);
 
+	// A server that refuses a request before its end answers and closes: the answer says why.
+	if (rc != 0 && rc != -EPIPE && rc != -ECONNRESET) {
+		errno = -rc;
+		return NULL;
+	}
 	for (;;) {
 		const char *start = pipe->in + pipe->in_off;
 		const char *newline = pipe->scanned < pipe->in_len
@@ -191,16 +232,14 @@ json_t *ctl_call(int fd, const json_t *request, int timeout_ms)
 {
 	struct ctl_pipe pipe = {.fd = fd};
 	json_t *answer = NULL;
-	int rc = ctl_pipe_send(&pipe, request, timeout_ms);
+	int rc = -ctl_pipe_send(&pipe, request, timeout_ms);
 
-	// A server that refuses a request before its end answers and closes: the answer says why.
-	if (rc == 0 || rc == -EPIPE || rc == -ECONNRESET) {
+	if (rc == 0 || rc == EPIPE || rc == ECONNRESET) {
 		answer = ctl_pipe_receive(&pipe, timeout_ms);
 		rc = errno;
-	} else {
-		rc = -rc;
 	}
 	free(pipe.in);
+	free(pipe.out);
 	errno = rc;
 	return answer;
 }

@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #define READ_BYTES_PER_CALL (1024u * 1024u)
-#define LINES_PER_CALL 128u
+#define LINES_PER_CALL 512u
 #define ACCEPTS_PER_CALL 16u
-#define INPUT_CAP_FIRST 4096u
+#define INPUT_CAP_FIRST (64u * 1024u)  // one read takes what a turn can handle
 #define INPUT_CAP_KEPT (64u * 1024u)  // an emptied buffer over this is given back
 #define LISTEN_BACKLOG 64
 
@@ -392,7 +392,9 @@ static void client_read(struct ctl_client *client)
 {
 	size_t total = 0;
 
-	while (total < READ_BYTES_PER_CALL && client->line_end == 0 && !client->closing) {
+	// With a line at hand only what the buffer holds anyway: lines are run before more is read.
+	while (total < READ_BYTES_PER_CALL && !client->closing && !client->dead &&
+		(client->line_end == 0 || client->in_len < client->in_cap)) {
 		ssize_t got;
 
 		if (client->in_len == client->in_cap && !in_grow(client))
@@ -411,7 +413,8 @@ static void client_read(struct ctl_client *client)
 		}
 		client->in_len += (size_t)got;
 		total += (size_t)got;
-		find_line(client);
+		if (client->line_end == 0)
+			find_line(client);
 	}
 }
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -57,7 +58,13 @@ int port_eal_start(const struct conf *conf, const char **why)
 
 void port_eal_stop(void)
 {
+	char dir[256];
+
+	snprintf(dir, sizeof(dir), "%s", rte_eal_get_runtime_dir());
 	rte_eal_cleanup();
+	// EAL leaves its folder; it stays as well while a telemetry socket, which ends with the process,
+	// or another node of the same name is in it
+	rmdir(dir);
 }
 
 const char *port_eal_args(void)
@@ -65,12 +72,39 @@ const char *port_eal_args(void)
 	return args.line;
 }
 
+// What a worker's thread runs. EAL hands over and joins through a pipe, which orders memory but which
+// neither C nor a race checker knows of; `state` says it in their terms.
+// Pairing: the release stores of `state` pair with the acquire loads on the other side.
+static struct launch {
+	int (*fn)(void *);
+	void *arg;
+	_Atomic int state;
+} launches[WORKERS_MAX];
+
+static int run_launch(void *arg)
+{
+	struct launch *l = arg;
+
+	(void)atomic_load_explicit(&l->state, memory_order_acquire);
+	const int rc = l->fn(l->arg);
+
+	atomic_store_explicit(&l->state, 0, memory_order_release);
+	return rc;
+}
+
 int port_worker_launch(uint32_t worker, int (*fn)(void *), void *arg)
 {
-	return rte_eal_remote_launch(fn, arg, worker + 1);
+	struct launch *l = &launches[worker];
+
+	l->fn = fn;
+	l->arg = arg;
+	atomic_store_explicit(&l->state, 1, memory_order_release);
+	return rte_eal_remote_launch(run_launch, l, worker + 1);
 }
 
 void port_workers_wait(void)
 {
 	rte_eal_mp_wait_lcore();
+	for (uint32_t w = 0; w < WORKERS_MAX; w++)
+		(void)atomic_load_explicit(&launches[w].state, memory_order_acquire);
 }

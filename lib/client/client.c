@@ -32,7 +32,7 @@ struct tagcast {
 	struct client_core *core;
 	int socket, timer, epoll;
 	uint64_t armed_ns;  // when the timer fires, UINT64_MAX: not armed
-	bool inside;        // in a process call: sends are batched until its end
+	bool inside;  // in a process call: sends are batched until its end
 	struct batch rx, tx;
 };
 
@@ -53,18 +53,18 @@ static const struct {
 	{TAGCAST_TIMEOUT, "timeout"},
 };
 _Static_assert((int)TAGCAST_OK == (int)WIRE_OK && (int)TAGCAST_RETRYABLE == (int)WIRE_RETRYABLE &&
-		(int)TAGCAST_NOT_LEADER == (int)WIRE_NOT_LEADER &&
-		(int)TAGCAST_BUSY == (int)WIRE_BUSY &&
-		(int)TAGCAST_TOO_LARGE == (int)WIRE_TOO_LARGE &&
-		(int)TAGCAST_UNKNOWN_CHANNEL == (int)WIRE_UNKNOWN_CHANNEL &&
-		(int)TAGCAST_BAD_REQUEST == (int)WIRE_BAD_REQUEST &&
-		(int)TAGCAST_EXPIRED == (int)WIRE_EXPIRED &&
-		(int)TAGCAST_LIMIT == (int)WIRE_LIMIT &&
-		(int)TAGCAST_INCOMPLETE == (int)WIRE_INCOMPLETE,
+		       (int)TAGCAST_NOT_LEADER == (int)WIRE_NOT_LEADER &&
+		       (int)TAGCAST_BUSY == (int)WIRE_BUSY &&
+		       (int)TAGCAST_TOO_LARGE == (int)WIRE_TOO_LARGE &&
+		       (int)TAGCAST_UNKNOWN_CHANNEL == (int)WIRE_UNKNOWN_CHANNEL &&
+		       (int)TAGCAST_BAD_REQUEST == (int)WIRE_BAD_REQUEST &&
+		       (int)TAGCAST_EXPIRED == (int)WIRE_EXPIRED &&
+		       (int)TAGCAST_LIMIT == (int)WIRE_LIMIT &&
+		       (int)TAGCAST_INCOMPLETE == (int)WIRE_INCOMPLETE,
 	"the public statuses are those of the wire");
 _Static_assert((int)TAGCAST_ACK_NONE == (int)WIRE_ACK_NONE &&
-		(int)TAGCAST_ACK_GATEWAY == (int)WIRE_ACK_GATEWAY &&
-		(int)TAGCAST_ACK_CLIENT == (int)WIRE_ACK_CLIENT,
+		       (int)TAGCAST_ACK_GATEWAY == (int)WIRE_ACK_GATEWAY &&
+		       (int)TAGCAST_ACK_CLIENT == (int)WIRE_ACK_CLIENT,
 	"the public ack classes are those of the wire");
 
 const char *tagcast_status_name(int status)
@@ -84,7 +84,8 @@ static int batch_init(struct batch *b)
 	if (b->bytes == NULL)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < BATCH; i++) {
-		b->iov[i] = (struct iovec){.iov_base = b->bytes + (size_t)i * MTU_MAX, .iov_len = MTU_MAX};
+		b->iov[i] = (struct iovec){
+			.iov_base = b->bytes + (size_t)i * MTU_MAX, .iov_len = MTU_MAX};
 		b->msg[i].msg_hdr = (struct msghdr){
 			.msg_name = &b->addr[i],
 			.msg_namelen = sizeof(b->addr[i]),
@@ -101,7 +102,8 @@ static void tx_flush(struct tagcast *c)
 	uint32_t sent = 0;
 
 	while (sent < c->tx.count) {
-		const int n = sendmmsg(c->socket, &c->tx.msg[sent], c->tx.count - sent, MSG_DONTWAIT);
+		const int n =
+			sendmmsg(c->socket, &c->tx.msg[sent], c->tx.count - sent, MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -142,7 +144,8 @@ static int rx_drain(struct tagcast *c)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return total != 0 || errno == EAGAIN || errno == ECONNREFUSED ? total : -errno;
+			return total != 0 || errno == EAGAIN || errno == ECONNREFUSED ? total
+										      : -errno;
 		now_ns = time_now_ns();
 		for (int i = 0; i < n; i++) {
 			const struct net_addr from = {
@@ -150,8 +153,8 @@ static int rx_drain(struct tagcast *c)
 				.port = ntohs(c->rx.addr[i].sin_port),
 			};
 
-			client_core_rx(c->core, c->rx.iov[i].iov_base, c->rx.msg[i].msg_len, from,
-				now_ns);
+			client_core_rx(
+				c->core, c->rx.iov[i].iov_base, c->rx.msg[i].msg_len, from, now_ns);
 		}
 		total += n;
 		if ((uint32_t)n < BATCH)
@@ -261,7 +264,8 @@ static void buffer_size(int fd, int force, int option, int bytes)
 
 static int socket_open(struct tagcast *c, const struct tagcast_config *config)
 {
-	const int bytes = config->socket_buffer_bytes > 0 ? config->socket_buffer_bytes : SOCKET_BUFFER_BYTES;
+	const int bytes =
+		config->socket_buffer_bytes > 0 ? config->socket_buffer_bytes : SOCKET_BUFFER_BYTES;
 	const int whole = IP_PMTUDISC_DO;
 	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_port = htons(config->bind_port)};
 	uint32_t ip = 0;
@@ -366,7 +370,8 @@ void tagcast_close(struct tagcast *client)
 
 // --- the core's calls ---------------------------------------------------------------------------------
 
-int tagcast_publish(struct tagcast *client, const struct tagcast_publish *publish, uint64_t *request)
+int tagcast_publish(
+	struct tagcast *client, const struct tagcast_publish *publish, uint64_t *request)
 {
 	const int rc = client_core_publish(client->core, publish, time_now_ns(), request);
 
@@ -379,7 +384,8 @@ uint32_t tagcast_publish_pending(const struct tagcast *client)
 	return client_core_publish_pending(client->core);
 }
 
-int tagcast_session_open(struct tagcast *client, struct tagcast_id uid, void *user, uint32_t *session)
+int tagcast_session_open(
+	struct tagcast *client, struct tagcast_id uid, void *user, uint32_t *session)
 {
 	const int rc = client_core_session_open(client->core, uid, user, session);
 

@@ -15,7 +15,7 @@ struct client_awaiting {
 	uint32_t *head;
 	uint32_t entries;
 	uint32_t mask;
-	uint32_t hand;        // entry used last
+	uint32_t hand;  // entry used last
 };
 
 struct client_awaiting *client_awaiting_create(uint32_t entries)

@@ -14,8 +14,8 @@ struct client_await {
 	uint64_t print;
 	uint32_t push_id, push_gen;
 	uint16_t position;
-	uint8_t worker;   // of the node: the push came from its port
-	bool given;       // the client has acknowledged
+	uint8_t worker;  // of the node: the push came from its port
+	bool given;  // the client has acknowledged
 };
 
 // Returns: NULL when entries is outside 16..2^24 or there is no memory.

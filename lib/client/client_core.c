@@ -48,12 +48,12 @@ void client_send(struct client_core *core, uint32_t worker, uint8_t type, uint32
 static bool config_valid(const struct client_core_config *config)
 {
 	return config->client_id != 0 && config->boot != 0 && config->node.ip != 0 &&
-		config->node.port != 0 && config->mtu >= MTU_MIN && config->mtu <= MTU_MAX &&
-		config->publish_max >= 1 && config->publish_max <= 1u << 20 &&
-		(!config->gateway ||
-			(config->frames >= 1 && config->frames <= 4096 && config->window >= 16 &&
-				config->window <= 1u << 24 && config->receipts >= 16 &&
-				config->receipts <= 1u << 24));
+	       config->node.port != 0 && config->mtu >= MTU_MIN && config->mtu <= MTU_MAX &&
+	       config->publish_max >= 1 && config->publish_max <= 1u << 20 &&
+	       (!config->gateway ||
+		       (config->frames >= 1 && config->frames <= 4096 && config->window >= 16 &&
+			       config->window <= 1u << 24 && config->receipts >= 16 &&
+			       config->receipts <= 1u << 24));
 }
 
 int client_core_create(const struct client_core_config *config, const struct client_core_io *io,

@@ -17,18 +17,18 @@
 struct client_core;
 
 struct client_core_config {
-	uint64_t client_id;     // not 0; gateways: unique in the cluster
-	uint64_t boot;          // first boot id, not 0; one more with every registration that was lost
-	struct net_addr node;   // its base port
+	uint64_t client_id;  // not 0; gateways: unique in the cluster
+	uint64_t boot;  // first boot id, not 0; one more with every registration that was lost
+	struct net_addr node;  // its base port
 	bool gateway;
-	uint16_t mtu;           // MTU_MIN..MTU_MAX
+	uint16_t mtu;  // MTU_MIN..MTU_MAX
 	struct wire_keys keys;
-	uint32_t window;        // deliveries remembered against repetition, 16..2^24
-	uint64_t window_ns;     // how long
-	uint32_t publish_max;   // publishes in flight, 1..2^20
-	uint32_t receipts;      // deliveries whose receipt may still come, 16..2^24
-	uint32_t frames;        // large pushes in reassembly, 1..4096
-	uint64_t seed;          // of the jitter
+	uint32_t window;  // deliveries remembered against repetition, 16..2^24
+	uint64_t window_ns;  // how long
+	uint32_t publish_max;  // publishes in flight, 1..2^20
+	uint32_t receipts;  // deliveries whose receipt may still come, 16..2^24
+	uint32_t frames;  // large pushes in reassembly, 1..4096
+	uint64_t seed;  // of the jitter
 };
 
 struct client_core_io {
@@ -56,8 +56,8 @@ uint64_t client_core_next_ns(const struct client_core *core);
 int client_core_publish(struct client_core *core, const struct tagcast_publish *publish,
 	uint64_t now_ns, uint64_t *request);
 uint32_t client_core_publish_pending(const struct client_core *core);
-int client_core_session_open(struct client_core *core, struct tagcast_id uid, void *user,
-	uint32_t *session);
+int client_core_session_open(
+	struct client_core *core, struct tagcast_id uid, void *user, uint32_t *session);
 int client_core_session_close(struct client_core *core, uint32_t session);
 int client_core_receipt(struct client_core *core, uint32_t session, struct tagcast_id channel,
 	unsigned channel_type, uint64_t message_id);

@@ -14,8 +14,8 @@
 #define RESEND_FIRST_NS (100 * NS_PER_MS)
 #define RESEND_MAX_NS (2 * NS_PER_S)
 #define GO_BACK_MIN_NS (10 * NS_PER_MS)  // between two gap answers that are followed
-#define REFUSED_NS (1 * NS_PER_S)        // until a refused session is announced again
-#define DIFFERS_MAX 3u                   // heartbeats in a row with another count at the node
+#define REFUSED_NS (1 * NS_PER_S)  // until a refused session is announced again
+#define DIFFERS_MAX 3u  // heartbeats in a row with another count at the node
 #define SLOT_MAX ((1u << SESSION_SLOT_BITS) - 1)
 #define GEN_MAX ((1u << SESSION_GEN_BITS) - 1)
 #define HANDLE_GEN_SHIFT SESSION_SLOT_BITS  // a handle: low bits of the generation above the slot
@@ -32,7 +32,8 @@ uint32_t client_session_handle(uint32_t slot, uint32_t gen)
 	return gen << HANDLE_GEN_SHIFT | slot;
 }
 
-struct client_session *client_session_at(const struct client_core *core, uint32_t slot, uint32_t gen)
+struct client_session *client_session_at(
+	const struct client_core *core, uint32_t slot, uint32_t gen)
 {
 	const struct client_gateway *g = core->gateway;
 	struct client_session *s;
@@ -43,8 +44,8 @@ struct client_session *client_session_at(const struct client_core *core, uint32_
 	return s->state == SESSION_OPEN && s->gen == gen ? s : NULL;
 }
 
-struct client_session *client_session_of(const struct client_core *core, uint32_t session,
-	uint32_t *slot)
+struct client_session *client_session_of(
+	const struct client_core *core, uint32_t session, uint32_t *slot)
 {
 	const struct client_gateway *g = core->gateway;
 	const uint32_t at = session & SLOT_MAX;
@@ -160,8 +161,8 @@ void client_gateway_fini(struct client_core *core)
 	core->gateway = NULL;
 }
 
-int client_core_session_open(struct client_core *core, struct tagcast_id uid, void *user,
-	uint32_t *session)
+int client_core_session_open(
+	struct client_core *core, struct tagcast_id uid, void *user, uint32_t *session)
 {
 	struct client_gateway *g = core->gateway;
 	struct client_session *s;
@@ -415,34 +416,39 @@ void client_gateway_compare(struct client_core *core, uint32_t sessions)
 	client_gateway_repeat(core);
 }
 
+// True when the answer refuses the entry at `position` for a reason that may pass. A list that is cut may
+// mean any entry.
+static bool refuses(const struct wire_announce_ack *m, uint16_t position)
+{
+	const uint32_t listed = m->rejects.len / (2 * sizeof(uint16_t));
+
+	for (uint32_t i = 0; i < listed; i++) {
+		uint16_t reject[2];
+
+		memcpy(reject, m->rejects.p + i * sizeof(reject), sizeof(reject));
+		if (reject[0] == position)
+			return reject[1] == WIRE_LIMIT || reject[1] == WIRE_TOO_MANY_SESSIONS ||
+			       reject[1] == WIRE_RETRYABLE;
+	}
+	return m->rejected > listed;
+}
+
 // Marks the sessions a frame's answer refuses: they are announced again after a while, as limits pass.
 static void note_rejects(struct client_core *core, const struct client_announce_frame *f,
 	const struct wire_announce_ack *m)
 {
-	const uint32_t listed = m->rejects.len / 4;
 	struct wire_announce announce;
 	struct wire_session entry;
-	uint32_t at = 0, next = 0;
 
 	if (m->rejected == 0 ||
 		wire_get_announce((struct wire_view){.p = f->body, .len = f->len}, &announce) != 0)
 		return;
-	for (uint32_t i = 0; wire_announce_next(&announce.entries, &entry); i++) {
-		bool hit = m->rejected > listed;  // the list is cut: any may be meant
+	for (uint16_t i = 0; wire_announce_next(&announce.entries, &entry); i++) {
 		struct client_session *s;
 
-		for (at = next; at < listed; at++) {
-			uint16_t position;
-
-			memcpy(&position, m->rejects.p + at * 4, sizeof(position));
-			if (position == i) {
-				hit = true;
-				next = at + 1;
-				break;
-			}
-		}
-		s = hit && entry.op == WIRE_SESSION_OPEN ?
-			client_session_at(core, entry.slot, entry.gen) : NULL;
+		if (entry.op != WIRE_SESSION_OPEN || !refuses(m, i))
+			continue;
+		s = client_session_at(core, entry.slot, entry.gen);
 		if (s == NULL)
 			continue;
 		s->refused = true;

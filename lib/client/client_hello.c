@@ -11,10 +11,11 @@
 
 #define HELLO_FIRST_NS (100 * NS_PER_MS)
 #define HELLO_MAX_NS (2 * NS_PER_S)
-#define HELLO_REFUSED_NS (5 * NS_PER_S)      // no common version, or the node is full
-#define HELLO_ROUND_MIN_NS (50 * NS_PER_MS)  // between two rounds, so that a confused node is no storm
+#define HELLO_REFUSED_NS (5 * NS_PER_S)  // no common version, or the node is full
+#define HELLO_ROUND_MIN_NS \
+	(50 * NS_PER_MS)  // between two rounds, so that a confused node is no storm
 #define BEAT_RETRY_NS (200 * NS_PER_MS)
-#define BEATS_MISSED_MAX 3u                  // as the node counts
+#define BEATS_MISSED_MAX 3u  // as the node counts
 
 static void lanes_reset(struct client_core *core)
 {
@@ -110,17 +111,18 @@ static void hello_send(struct client_core *core)
 static bool ack_sane(const struct wire_header *header, const struct wire_hello_ack *m)
 {
 	return m->node_id == header->sender && m->node_boot == header->boot && m->workers >= 1 &&
-		m->workers <= WORKERS_MAX && m->port_base != 0 &&
-		(uint32_t)m->port_base + m->workers <= 65536 && m->mtu >= MTU_MIN &&
-		m->heartbeat_ms != 0;
+	       m->workers <= WORKERS_MAX && m->port_base != 0 &&
+	       (uint32_t)m->port_base + m->workers <= 65536 && m->mtu >= MTU_MIN &&
+	       m->heartbeat_ms != 0;
 }
 
-static void registered(struct client_core *core, const struct wire_header *header,
-	const struct wire_hello_ack *m)
+static void registered(
+	struct client_core *core, const struct wire_header *header, const struct wire_hello_ack *m)
 {
 	struct client_link *link = &core->link;
 	const bool again = link->epoch != 0;
-	const bool other = again && (m->node_id != link->node_id || m->node_boot != link->node_boot);
+	const bool other =
+		again && (m->node_id != link->node_id || m->node_boot != link->node_boot);
 
 	if (!again || other) {
 		memset(link->replay, 0, sizeof(link->replay));
@@ -155,8 +157,8 @@ static void registered(struct client_core *core, const struct wire_header *heade
 	client_publishes_link_up(core);
 }
 
-void client_on_hello_ack(struct client_core *core, const struct wire_header *header,
-	struct wire_view body)
+void client_on_hello_ack(
+	struct client_core *core, const struct wire_header *header, struct wire_view body)
 {
 	struct client_link *link = &core->link;
 	struct wire_hello_ack m;

@@ -11,17 +11,18 @@
 #include "client_pvt.h"
 
 #define DEADLINE_DEFAULT_NS (30 * NS_PER_S)  // our own bound when the node's default applies
-#define OUTCOME_GRACE_NS (1 * NS_PER_S)      // for the node's answer at its own deadline
+#define OUTCOME_GRACE_NS (1 * NS_PER_S)  // for the node's answer at its own deadline
 #define RESEND_FIRST_NS (100 * NS_PER_MS)
 #define RESEND_MAX_NS (2 * NS_PER_S)
-#define RESEND_LARGE_MAX_NS (1 * NS_PER_S)   // of segments: soon enough to meet those of the last time
+#define RESEND_LARGE_MAX_NS \
+	(1 * NS_PER_S)  // of segments: soon enough to meet those of the last time
 #define FRAME_SENDS 4u
 #define REFUSED_FIRST_NS (10 * NS_PER_MS)
 #define REFUSED_MAX_NS (500 * NS_PER_MS)
 #define BUSY_MAX_NS (5 * NS_PER_S)
-#define SILENT_SENDS 3u                      // unanswered sends that put the link in doubt
+#define SILENT_SENDS 3u  // unanswered sends that put the link in doubt
 #define REHELLO_MIN_NS (1 * NS_PER_S)
-#define POLL_SENDS_MAX 256u                  // datagrams of one poll
+#define POLL_SENDS_MAX 256u  // datagrams of one poll
 #define SLOT_BITS 20u
 
 // --- heap of slots by due time ------------------------------------------------------------------------
@@ -95,7 +96,8 @@ void client_publishes_fini(struct client_core *core)
 	free(ps->heap);
 }
 
-static void finish(struct client_core *core, struct client_publish *p, struct tagcast_outcome *outcome)
+static void finish(
+	struct client_core *core, struct client_publish *p, struct tagcast_outcome *outcome)
 {
 	struct client_publishes *ps = &core->publishes;
 	const uint32_t at = p->heap_at;
@@ -135,8 +137,8 @@ static int check(const struct client_core *core, const struct tagcast_publish *p
 }
 
 // Copies what the caller gave into the slot.
-static int fill(struct client_core *core, struct client_publish *p,
-	const struct tagcast_publish *publish)
+static int fill(
+	struct client_core *core, struct client_publish *p, const struct tagcast_publish *publish)
 {
 	const uint32_t need = (uint32_t)(publish->from_uid.len + publish->payload_len);
 	const struct client_session *session;
@@ -180,8 +182,8 @@ static int fill(struct client_core *core, struct client_publish *p,
 // One datagram when the body fits, else segments. Sending an unanswered frame again fills the gaps of
 // what came before, and a node that has it complete answers to its first part. Every fourth send is a new
 // frame all the same: the node may have refused the complete one and forgotten why.
-static uint32_t send_segments(struct client_core *core, struct client_publish *p, uint32_t worker,
-	uint32_t total)
+static uint32_t send_segments(
+	struct client_core *core, struct client_publish *p, uint32_t worker, uint32_t total)
 {
 	const uint32_t part = client_send_begin(core, worker).cap - WIRE_SEGMENT_BYTES;
 	const uint32_t count = (total + part - 1) / part;
@@ -221,8 +223,8 @@ static uint32_t send_publish(struct client_core *core, struct client_publish *p)
 	p->m.cookie = link->cookie;
 	p->m.deadline_ms = 0;
 	if (p->node_deadline_ns != 0) {
-		const uint64_t left = p->node_deadline_ns > core->now_ns ?
-			p->node_deadline_ns - core->now_ns : 0;
+		const uint64_t left =
+			p->node_deadline_ns > core->now_ns ? p->node_deadline_ns - core->now_ns : 0;
 
 		p->m.deadline_ms = left < NS_PER_MS ? 1 : (uint32_t)(left / NS_PER_MS);
 	}
@@ -322,7 +324,8 @@ uint32_t client_core_publish_pending(const struct client_core *core)
 
 // --- answers ------------------------------------------------------------------------------------------
 
-static void refused(struct client_core *core, struct client_publish *p, const struct wire_publish_ack *m)
+static void refused(
+	struct client_core *core, struct client_publish *p, const struct wire_publish_ack *m)
 {
 	uint64_t wait = backoff(core, REFUSED_FIRST_NS, REFUSED_MAX_NS, p->refusals);
 

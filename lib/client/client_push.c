@@ -20,7 +20,8 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-uint64_t client_delivery_print(uint64_t channel_hash, uint64_t message_id, uint32_t slot, uint32_t gen)
+uint64_t client_delivery_print(
+	uint64_t channel_hash, uint64_t message_id, uint32_t slot, uint32_t gen)
 {
 	return mix(mix(channel_hash + mix(message_id)) ^ ((uint64_t)gen << 32 | slot));
 }
@@ -36,8 +37,8 @@ struct push {
 	struct tagcast_message message;
 };
 
-static enum tagcast_verdict deliver(struct client_core *core, struct push *push, uint32_t handle,
-	void *user)
+static enum tagcast_verdict deliver(
+	struct client_core *core, struct push *push, uint32_t handle, void *user)
 {
 	const struct tagcast_callbacks *cb = &core->callbacks;
 
@@ -73,13 +74,15 @@ static void repeated(struct client_core *core, const struct client_await *await,
 		client_receipt_add(core, old);
 }
 
-static enum tagcast_verdict route(struct client_core *core, struct push *push, uint32_t slot, uint32_t gen)
+static enum tagcast_verdict route(
+	struct client_core *core, struct push *push, uint32_t slot, uint32_t gen)
 {
 	const bool receipts = (push->record->flags & WIRE_RECORD_RECEIPT) != 0;
 	struct client_session *session = client_session_at(core, slot, gen);
 	enum tagcast_verdict verdict;
 	const struct client_await await = {
-		.print = client_delivery_print(push->channel_hash, push->record->message_id, slot, gen),
+		.print = client_delivery_print(
+			push->channel_hash, push->record->message_id, slot, gen),
 		.push_id = push->m->push_id,
 		.push_gen = push->m->push_gen,
 		.position = (uint16_t)push->position,
@@ -202,8 +205,7 @@ static void answer(struct client_core *core, struct push *push, bool segmented)
 	struct wire_buf probe = out;
 
 	// What the fixed part takes is what an answer without positions takes.
-	if (!wire_put_push_ack(&probe, &ack) ||
-		!positions_fit(core, push, out.cap - probe.len))
+	if (!wire_put_push_ack(&probe, &ack) || !positions_fit(core, push, out.cap - probe.len))
 		return;
 	ack.accepted = (uint16_t)push->accepted;
 	ack.retryable = (uint16_t)push->retryable;
@@ -219,7 +221,8 @@ static void answer(struct client_core *core, struct push *push, bool segmented)
 	client_send(core, push->worker, WIRE_PUSH_ACK, out.len);
 }
 
-void client_on_push(struct client_core *core, uint32_t worker, struct wire_view body, bool segmented)
+void client_on_push(
+	struct client_core *core, uint32_t worker, struct wire_view body, bool segmented)
 {
 	struct push push = {.worker = worker};
 	struct wire_push m;
@@ -240,7 +243,8 @@ void client_on_push(struct client_core *core, uint32_t worker, struct wire_view 
 		answer(core, &push, segmented);
 }
 
-static void answer_repeated(struct client_core *core, uint32_t worker, const struct wire_segment *segment)
+static void answer_repeated(
+	struct client_core *core, uint32_t worker, const struct wire_segment *segment)
 {
 	uint32_t id, gen;
 
@@ -276,7 +280,8 @@ void client_on_segment(struct client_core *core, const struct wire_header *heade
 		core->stats.rx_bad++;
 		return;
 	}
-	switch (wire_reassembly_add(core->frames, header, &segment, core->now_ns, &frame, &handle)) {
+	switch (wire_reassembly_add(
+		core->frames, header, &segment, core->now_ns, &frame, &handle)) {
 	case WIRE_PART_COMPLETE:
 		client_on_push(core, worker, frame, true);
 		wire_reassembly_release(core->frames, handle);

@@ -28,47 +28,47 @@
 
 struct client_link {
 	bool up;
-	uint64_t boot;       // ours
-	uint64_t epoch;      // of the registration: grows with every HELLO answered OK; 0: none yet
-	uint64_t epochs;     // given out
+	uint64_t boot;  // ours
+	uint64_t epoch;  // of the registration: grows with every HELLO answered OK; 0: none yet
+	uint64_t epochs;  // given out
 	uint64_t cookie;
 	uint64_t node_id, node_boot;
 	uint16_t port_base, mtu;
 	uint8_t workers;
 	uint64_t topology_version;
-	uint64_t heard_ns;   // last datagram that passed all checks
+	uint64_t heard_ns;  // last datagram that passed all checks
 	uint64_t up_ns;
 	uint64_t hello_due_ns;
 	uint64_t hello_first_ns;  // of this round
 	uint32_t hello_tries;
 	uint64_t heartbeat_ns;
 	uint64_t beat_due_ns;
-	uint64_t beat_stamp;      // of the last heartbeat sent; 0: it has been answered
+	uint64_t beat_stamp;  // of the last heartbeat sent; 0: it has been answered
 	uint64_t beat_confirmed;  // stream position confirmed when it was sent
 	uint32_t beat_tries;
-	struct wire_lane lane[WORKERS_MAX];      // ours, by destination worker
+	struct wire_lane lane[WORKERS_MAX];  // ours, by destination worker
 	struct wire_replay replay[WORKERS_MAX];  // the node's, by its lane
 };
 
 // --- publishes (client_publish.c) ---------------------------------------------------------------------
 
 struct client_publish {
-	uint64_t request;      // 0: free
-	struct wire_publish m; // from_uid and payload point into `bytes`
+	uint64_t request;  // 0: free
+	struct wire_publish m;  // from_uid and payload point into `bytes`
 	uint8_t *bytes;
 	uint32_t room;
-	uint64_t due_ns;       // next send, or the deadline while it waits for the link
+	uint64_t due_ns;  // next send, or the deadline while it waits for the link
 	uint64_t deadline_ns;
 	uint64_t node_deadline_ns;  // 0: the node's default
 	uint64_t sent_ns;
-	uint64_t epoch;        // link epoch of the last send
-	uint32_t sends;        // in all
-	uint32_t unanswered;   // sends since the last answer
-	uint32_t refusals;     // answers that ask to try again
+	uint64_t epoch;  // link epoch of the last send
+	uint32_t sends;  // in all
+	uint32_t unanswered;  // sends since the last answer
+	uint32_t refusals;  // answers that ask to try again
 	uint32_t frame_id;
 	uint32_t heap_at;
-	int refused;           // enum wire_status of the last answer, 0: none since the last send
-	bool waiting;          // for the link
+	int refused;  // enum wire_status of the last answer, 0: none since the last send
+	bool waiting;  // for the link
 	bool echo_session;
 	void *user;
 	uint32_t next_free;
@@ -76,11 +76,11 @@ struct client_publish {
 
 struct client_publishes {
 	struct client_publish *slot;
-	uint32_t *heap;        // slots by due_ns
+	uint32_t *heap;  // slots by due_ns
 	uint32_t max, used, free;
 	uint64_t serial;
 	uint32_t frame_id;
-	uint64_t rehello_ns;   // last time silence made us say hello again
+	uint64_t rehello_ns;  // last time silence made us say hello again
 };
 
 // --- sessions and announcements (client_gateway.c) ----------------------------------------------------
@@ -94,8 +94,8 @@ struct client_session {
 	uint32_t next_free;
 	uint8_t uid_len;
 	uint8_t state;
-	bool queued;   // in the dirty queue
-	bool known;    // the node may know it in this registration
+	bool queued;  // in the dirty queue
+	bool known;  // the node may know it in this registration
 	bool refused;  // announced and refused; tried again later
 };
 
@@ -111,20 +111,20 @@ struct client_announce_frame {
 
 struct client_gateway {
 	struct client_session *chunk[CLIENT_SESSION_CHUNKS];
-	uint32_t slots;      // slots ever used, slot 0 is none
+	uint32_t slots;  // slots ever used, slot 0 is none
 	uint32_t free;
 	uint32_t open;
-	uint32_t *dirty;     // ring of slots
+	uint32_t *dirty;  // ring of slots
 	uint32_t dirty_mask, dirty_head, dirty_count;
 	// The stream: frames base..next-1 are unconfirmed, base..sent-1 of them are out.
 	struct client_announce_frame frame[CLIENT_ANNOUNCE_WINDOW];
 	uint64_t base, sent, next;  // from 1; base 0: no stream
 	uint32_t unconfirmed;  // entries in those frames
 	uint64_t resend_ns;
-	uint64_t back_ns;      // last time a gap answer made us go back
+	uint64_t back_ns;  // last time a gap answer made us go back
 	uint32_t resends;
-	uint64_t refused_ns;   // when refused sessions are announced again
-	uint32_t differs;      // heartbeats in a row in which the node counted other sessions
+	uint64_t refused_ns;  // when refused sessions are announced again
+	uint32_t differs;  // heartbeats in a row in which the node counted other sessions
 };
 
 // --- receipts (client_receipt.c) ----------------------------------------------------------------------
@@ -161,7 +161,7 @@ struct client_core {
 	uint64_t random;
 	struct client_link link;
 	struct client_publishes publishes;
-	struct client_gateway *gateway;    // NULL: a publisher only; so the rest down to `acks`
+	struct client_gateway *gateway;  // NULL: a publisher only; so the rest down to `acks`
 	struct client_seen *seen;
 	struct client_awaiting *awaiting;
 	struct wire_reassembly *frames;
@@ -170,8 +170,8 @@ struct client_core {
 	uint32_t acks_at;
 	struct tagcast_stats stats;
 	uint16_t retryable[FRAME_ROUTES_MAX], dropped[FRAME_ROUTES_MAX];
-	uint8_t tx[MTU_MAX];               // the datagram being built
-	uint8_t frame[FRAME_BYTES_MAX];    // the body of a large publish being built
+	uint8_t tx[MTU_MAX];  // the datagram being built
+	uint8_t frame[FRAME_BYTES_MAX];  // the body of a large publish being built
 };
 
 // client_core.c
@@ -189,8 +189,8 @@ uint64_t client_link_next_ns(const struct client_core *core);
 void client_link_again(struct client_core *core);
 // The registration is gone: a new boot id, hello, announce all.
 void client_link_lost(struct client_core *core);
-void client_on_hello_ack(struct client_core *core, const struct wire_header *header,
-	struct wire_view body);
+void client_on_hello_ack(
+	struct client_core *core, const struct wire_header *header, struct wire_view body);
 void client_on_heartbeat_ack(struct client_core *core, struct wire_view body);
 
 // client_publish.c
@@ -219,20 +219,20 @@ bool client_gateway_expected(struct client_core *core, uint64_t confirmed, uint6
 void client_gateway_compare(struct client_core *core, uint32_t sessions);
 void client_on_announce_ack(struct client_core *core, struct wire_view body);
 // The open session `session` names, with its slot; NULL when there is none.
-struct client_session *client_session_of(const struct client_core *core, uint32_t session,
-	uint32_t *slot);
+struct client_session *client_session_of(
+	const struct client_core *core, uint32_t session, uint32_t *slot);
 // The session in a slot, open with this generation; NULL when there is none.
-struct client_session *client_session_at(const struct client_core *core, uint32_t slot,
-	uint32_t gen);
+struct client_session *client_session_at(
+	const struct client_core *core, uint32_t slot, uint32_t gen);
 uint32_t client_session_handle(uint32_t slot, uint32_t gen);
 
 // client_push.c
-void client_on_push(struct client_core *core, uint32_t worker, struct wire_view body,
-	bool segmented);
+void client_on_push(
+	struct client_core *core, uint32_t worker, struct wire_view body, bool segmented);
 void client_on_segment(struct client_core *core, const struct wire_header *header, uint32_t worker,
 	struct wire_view body);
-uint64_t client_delivery_print(uint64_t channel_hash, uint64_t message_id, uint32_t slot,
-	uint32_t gen);
+uint64_t client_delivery_print(
+	uint64_t channel_hash, uint64_t message_id, uint32_t slot, uint32_t gen);
 
 // client_receipt.c
 void client_receipt_add(struct client_core *core, const struct client_await *await);

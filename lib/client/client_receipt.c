@@ -87,7 +87,8 @@ int client_core_receipt(struct client_core *core, uint32_t session, struct tagca
 		return -EPERM;
 	s = client_session_of(core, session, &slot);
 	if (s == NULL || channel.bytes == NULL || channel.len > ID_LEN_MAX || channel_type > 255 ||
-		channel_key_set(&key, (uint8_t)channel_type, channel.bytes, (uint8_t)channel.len) != 0)
+		channel_key_set(&key, (uint8_t)channel_type, channel.bytes, (uint8_t)channel.len) !=
+			0)
 		return -EINVAL;
 	await = client_awaiting_find(core->awaiting,
 		client_delivery_print(channel_key_hash(&key), message_id, slot, s->gen));

@@ -93,7 +93,7 @@ bool client_seen_has(struct client_seen *seen, uint64_t print, uint64_t now_ns)
 
 	age(seen, now_ns);
 	return seen->young.print[cell(seen, &seen->young, key)] == key ||
-		seen->old.print[cell(seen, &seen->old, key)] == key;
+	       seen->old.print[cell(seen, &seen->old, key)] == key;
 }
 
 void client_seen_add(struct client_seen *seen, uint64_t print, uint64_t now_ns)

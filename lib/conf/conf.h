@@ -74,7 +74,7 @@ struct conf {
 	} auth;
 	struct {
 		uint8_t mode;                // meta.mode
-		char program[CONF_PATH_MAX]; // meta.program, for embedded; empty: tagcast-metad beside tagcastd
+		char program[CONF_PATH_MAX]; // meta.program, for embedded; a bare name: beside tagcastd, then in PATH
 		uint64_t map_bytes;          // meta.map_size: address space of the store
 		uint64_t fence_wait_ns;      // meta.fence_wait: how long a mutation waits for the fast process
 		uint64_t journal_commits, dedup_commits;

@@ -3,13 +3,9 @@
 // was set, so that each error names file, line, column and key. The one place that includes yaml.h.
 // Any thread; one parse is one struct reader on the stack.
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <yaml.h>
 
 #include "conf_pvt.h"
@@ -529,22 +525,6 @@ static int check_relations(struct reader *r)
 	return fail_at(r, at, key, "%s", problem);
 }
 
-void conf_defaults(struct conf *conf)
-{
-	memset(conf, 0, sizeof(*conf));
-	for (uint32_t i = 0; i < conf_schema_count; i++) {
-		const struct conf_option *const o = &conf_schema[i];
-		uint8_t *const at = (uint8_t *)conf + o->offset;
-
-		if (o->required || o->type == CONF_NEIGHBOURS || o->type == CONF_KEYS)
-			continue;
-		if (o->text != NULL)
-			memcpy(at, o->text, strlen(o->text));
-		else
-			memcpy(at, &o->value, o->bytes);  // little-endian: the low bytes
-	}
-}
-
 int conf_parse(const char *file, const char *text, size_t len, struct conf *conf, char *error)
 {
 	struct reader r = {.file = file, .error = error, .conf = conf};
@@ -573,39 +553,5 @@ int conf_parse(const char *file, const char *text, size_t len, struct conf *conf
 		rc = check_relations(&r);
 	yaml_event_delete(&r.event);
 	yaml_parser_delete(&r.parser);
-	return rc;
-}
-
-int conf_load(const char *file, struct conf *conf, char *error)
-{
-	struct reader r = {.file = file, .error = error, .conf = conf};
-	const struct place start = {1, 1};
-	const int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	struct stat st;
-	size_t len = 0;
-	char *text;
-	int rc;
-
-	conf_defaults(conf);
-	if (fd < 0)
-		return fail_at(&r, start, "file", "cannot be read: %s", strerror(errno));
-	text = malloc(CONF_FILE_BYTES_MAX + 1);
-	if (text == NULL || fstat(fd, &st) != 0) {
-		rc = fail_at(&r, start, "file", "cannot be read: %s", strerror(errno));
-	} else if (!S_ISREG(st.st_mode)) {
-		rc = fail_at(&r, start, "file", "cannot be read: not a regular file");
-	} else {
-		ssize_t n = 0;
-
-		while (len < CONF_FILE_BYTES_MAX + 1 &&
-			(n = read(fd, text + len, CONF_FILE_BYTES_MAX + 1 - len)) > 0)
-			len += (size_t)n;
-		if (n < 0)
-			rc = fail_at(&r, start, "file", "cannot be read: %s", strerror(errno));
-		else
-			rc = conf_parse(file, text, len, conf, error);
-	}
-	free(text);
-	close(fd);
 	return rc;
 }

@@ -78,6 +78,7 @@ static const char *type_name(enum conf_type type)
 		[CONF_WORD_TEXT] = "word",
 		[CONF_TEXT] = "text",
 		[CONF_PATH] = "path",
+		[CONF_PROGRAM] = "path",
 		[CONF_NAME] = "name",
 		[CONF_CPUS] = "CPU list",
 		[CONF_DEVICE] = "device",

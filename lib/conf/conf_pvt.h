@@ -18,6 +18,7 @@ enum conf_type {
 	CONF_WORD_TEXT,  // one of `words`, stored as text
 	CONF_TEXT,       // text without control characters
 	CONF_PATH,       // absolute path
+	CONF_PROGRAM,    // absolute path, or the bare name of a program
 	CONF_NAME,       // letters, digits, '-', '_', '.'
 	CONF_CPUS,       // auto, or CPU numbers as in 1,3-5
 	CONF_DEVICE,     // PCI address or DPDK virtual device

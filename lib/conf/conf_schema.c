@@ -154,8 +154,10 @@ const struct conf_option conf_schema[] = {
 		.value = CONF_META_EMBEDDED,
 		.help = "embedded: tagcastd starts tagcast-metad and starts it again when it ends. external: it is\n"
 			"started by someone else, for example systemd, with the same configuration."},
-	{.section = "meta", .name = "program", .type = CONF_PATH, AT(meta.program), .text = "",
-		.help = "Path of tagcast-metad, for embedded. Empty: beside tagcastd."},
+	{.section = "meta", .name = "program", .type = CONF_PROGRAM, AT(meta.program),
+		.text = "tagcast-metad",
+		.help = "The program of the meta process, for embedded. A bare name is looked for beside tagcastd,\n"
+			"then in PATH."},
 	{.section = "meta", .name = "map_size", .type = CONF_SIZE, AT(meta.map_bytes), .min = 16 * MIB,
 		.max = 16 * TIB, .value = 4 * GIB,
 		.help = "Address space of the store, and with it its largest size on disk. Only what is used takes\n"
@@ -188,10 +190,10 @@ const struct conf_option conf_schema[] = {
 		.max = 16777216, .value = 65536,
 		.help = "Channels of the node, those without members included."},
 	{.section = "limits", .name = "uids", .type = CONF_UINT, AT(limits.uids), .min = 64,
-		.max = UID_INDEX_MAX, .value = 1000000,
+		.max = UID_INDEX_MAX - 1, .value = 1000000,
 		.help = "Distinct UIDs in tags and with sessions. Each costs about 64 bytes and its name."},
 	{.section = "limits", .name = "gateways", .type = CONF_UINT, AT(limits.gateways), .min = 1,
-		.max = GATEWAYS_MAX, .value = 1024,
+		.max = GATEWAYS_MAX - 1, .value = 1024,
 		.help = "Gateway processes at once; one that restarts counts twice for a moment."},
 	{.section = "limits", .name = "senders", .type = CONF_UINT, AT(limits.senders), .min = 16,
 		.max = 1048576, .value = 4096,

@@ -291,8 +291,10 @@ static int set_text(
 		return refuse(o, text, len, "contains control characters", problem);
 	if (o->required && len == 0)
 		return refuse(o, text, len, "is empty", problem);
-	if (o->type == CONF_PATH && (len != 0 || o->text[0] != '\0') && text[0] != '/')
+	if (o->type == CONF_PATH && (len == 0 || text[0] != '/'))
 		return refuse(o, text, len, "is not an absolute path", problem);
+	if (o->type == CONF_PROGRAM && (len == 0 || (text[0] != '/' && !name_ok(text, len))))
+		return refuse(o, text, len, "is not a program", problem);
 	if (o->type == CONF_NAME && !name_ok(text, len))
 		return refuse(o, text, len, "is not a name", problem);
 	if (o->type == CONF_CPUS && !cpus_ok(text, len))
@@ -419,6 +421,10 @@ void conf_allowed(const struct conf_option *o, char *out, size_t size)
 		return;
 	case CONF_PATH:
 		snprintf(out, size, "an absolute path of up to %u bytes", o->bytes - 1u);
+		return;
+	case CONF_PROGRAM:
+		snprintf(out, size, "an absolute path of up to %u bytes, or a program's name",
+			o->bytes - 1u);
 		return;
 	case CONF_NAME:
 		snprintf(out, size, "up to %u letters, digits, _, - and .", o->bytes - 1u);

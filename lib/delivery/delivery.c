@@ -65,7 +65,6 @@ static void tables_init(struct delivery *d)
 	for (uint32_t g = 0; g <= d->limits.gateways; g++) {
 		struct gateway *gw = &d->gateway[g];
 
-		gw->list_head = gw->list_tail = NONE;
 		gw->backlog_head = gw->backlog_tail = NONE;
 	}
 	for (uint32_t h = 0; h < HANDED_MAX; h++)
@@ -143,7 +142,7 @@ void delivery_destroy(struct delivery *d)
 
 uint64_t delivery_next_ns(const struct delivery *d)
 {
-	if (d->drain.head != 0 || d->open.head != 0 || d->ready_head != NONE)
+	if (d->drain_left != 0 || d->open.head != 0 || d->ready_head != NONE)
 		return 0;
 	return wheel_next_ns(&d->wheel);
 }

@@ -125,7 +125,7 @@ void delivery_end(
 void delivery_gateway_down(struct delivery *d, uint32_t gateway) WORKER_ONLY;
 
 // Earliest time delivery_tick or delivery_next_retry has something to do: 0 when it has now, UINT64_MAX when
-// nothing waits. May be early by a few turns of the timer wheel, never late by more than one tick (131 us).
+// nothing waits. May be early (timers of pushes that were answered are let run out), never late by more than one tick (131 us).
 uint64_t delivery_next_ns(const struct delivery *d) WORKER_ONLY;
 
 struct delivery_stats {

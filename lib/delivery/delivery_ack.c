@@ -41,6 +41,23 @@ static bool list_take(struct wire_view positions, uint32_t from, uint32_t count,
 	return true;
 }
 
+// Checks counts and lists; with any listed, fills both masks.
+static bool ack_valid(
+	const struct wire_push_ack *ack, uint32_t routes, uint64_t *retryable, uint64_t *dropped)
+{
+	const uint32_t listed = (uint32_t)ack->retryable + ack->dropped;
+	const size_t bytes = (routes + 63u) / 64u * sizeof(uint64_t);
+
+	if (ack->accepted + listed != routes || ack->positions.len != 2 * listed)
+		return false;
+	if (listed == 0)
+		return true;
+	memset(retryable, 0, bytes);
+	memset(dropped, 0, bytes);
+	return list_take(ack->positions, 0, ack->retryable, routes, retryable, dropped) &&
+	       list_take(ack->positions, ack->retryable, ack->dropped, routes, dropped, retryable);
+}
+
 static enum counter accepted_how(uint8_t ack)
 {
 	return ack == WIRE_ACK_NONE ? CTR_ROUTE_SENT : CTR_ROUTE_ACCEPTED;
@@ -134,16 +151,7 @@ void delivery_on_ack(
 		counter_add(d->io.counters, CTR_PUSH_ACK_REPEATED, 1);
 		return;
 	}
-	if (listed != 0) {
-		const size_t bytes = (r->routes + 63u) / 64u * sizeof(uint64_t);
-
-		memset(retryable, 0, bytes);
-		memset(dropped, 0, bytes);
-	}
-	if (ack->accepted + listed != r->routes || ack->positions.len != 2 * listed ||
-		!list_take(ack->positions, 0, ack->retryable, r->routes, retryable, dropped) ||
-		!list_take(ack->positions, ack->retryable, ack->dropped, r->routes, dropped,
-			retryable)) {
+	if (!ack_valid(ack, r->routes, retryable, dropped)) {
 		counter_add(d->io.counters, CTR_PUSH_ACK_BAD, 1);
 		return;
 	}

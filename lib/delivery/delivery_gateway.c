@@ -1,30 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-// What delivery keeps per gateway incarnation: the list of its sent records, the backlog behind its
-// window, and the end of everything when it dies. Worker thread.
+// What delivery keeps per gateway incarnation: its window, the backlog behind it, and the end of everything
+// when it dies. Its records are not listed: what a death costs is one round through all records, in steps,
+// and a push costs nothing. Worker thread.
 #include "delivery_pvt.h"
 
 // --- queues of gateways -------------------------------------------------------------------------------
-
-void gateway_enqueue_drain(struct delivery *d, uint32_t g)
-{
-	if (d->gateway[g].draining)
-		return;
-	d->gateway[g].draining = true;
-	d->gateway[g].drain_next = 0;
-	if (d->drain.head == 0)
-		d->drain.head = (uint16_t)g;
-	else
-		d->gateway[d->drain.tail].drain_next = (uint16_t)g;
-	d->drain.tail = (uint16_t)g;
-}
-
-void gateway_dequeue_drain(struct delivery *d)
-{
-	struct gateway *gw = &d->gateway[d->drain.head];
-
-	gw->draining = false;
-	d->drain.head = gw->drain_next;
-}
 
 static void enqueue_open(struct delivery *d, uint32_t g)
 {
@@ -49,7 +29,7 @@ void gateway_dequeue_open(struct delivery *d)
 	d->open.head = gw->open_next;
 }
 
-// --- lists of records ---------------------------------------------------------------------------------
+// --- windows and backlogs ---------------------------------------------------------------------------------
 
 static void append(struct delivery *d, uint32_t *head, uint32_t *tail, uint32_t i)
 {
@@ -78,13 +58,12 @@ static void take_out(struct delivery *d, uint32_t *head, uint32_t *tail, uint32_
 		d->record[r->next].prev = r->prev;
 }
 
-void gateway_list_add(struct delivery *d, uint32_t i)
+void gateway_sent_add(struct delivery *d, uint32_t i)
 {
 	struct record *r = &d->record[i];
 	struct gateway *gw = &d->gateway[r->gateway];
 
 	r->state = RECORD_SENT;
-	append(d, &gw->list_head, &gw->list_tail, i);
 	gw->held[record_is_large(d, i)]++;
 	gw->unanswered++;
 }
@@ -110,25 +89,21 @@ void gateway_answered(struct delivery *d, uint32_t g)
 	enqueue_open(d, g);
 }
 
-void gateway_list_remove(struct delivery *d, uint32_t i)
+void gateway_remove(struct delivery *d, uint32_t i)
 {
 	const struct record *r = &d->record[i];
 	struct gateway *gw = &d->gateway[r->gateway];
 
-	if (r->epoch != gw->epoch) {
-		take_out(d, &gw->list_head, &gw->list_tail, i);
-		return;
-	}
+	if (r->epoch != gw->epoch)
+		return;  // its incarnation's counts and backlog were given up as a whole
 	gw->held[record_is_large(d, i)]--;
 	if (r->state == RECORD_BACKLOG) {
 		take_out(d, &gw->backlog_head, &gw->backlog_tail, i);
 		gw->backlog--;
 		d->backlog--;
-		return;
-	}
-	take_out(d, &gw->list_head, &gw->list_tail, i);
-	if (!(r->flags & RECORD_ACKED))
+	} else if (!(r->flags & RECORD_ACKED)) {
 		gateway_answered(d, r->gateway);
+	}
 }
 
 // --- incarnations -------------------------------------------------------------------------------------
@@ -144,16 +119,9 @@ void gateway_end(struct delivery *d, uint32_t g)
 	gw->unanswered = 0;
 	d->backlog -= gw->backlog;
 	gw->backlog = 0;
-	if (gw->backlog_head != NONE) {
-		d->record[gw->backlog_head].prev = gw->list_tail;
-		if (gw->list_tail == NONE)
-			gw->list_head = gw->backlog_head;
-		else
-			d->record[gw->list_tail].next = gw->backlog_head;
-		gw->list_tail = gw->backlog_tail;
-		gw->backlog_head = gw->backlog_tail = NONE;
-	}
-	gateway_enqueue_drain(d, g);
+	gw->backlog_head = gw->backlog_tail = NONE;
+	// A full round from here: records of this incarnation may stand anywhere.
+	d->drain_left = d->total;
 }
 
 bool gateway_current(struct delivery *d, uint32_t g)

@@ -36,6 +36,7 @@
 #define DELIVERY_RESEND_FLOOR 64u  // resends a second allowed without data pushes
 #define LARGE_BIT (UINT32_C(1) << 31)  // of a push id and of a reference: the record is a large one
 
+#define WIRE_FLAGS_OFFSET 4u  // of a datagram's header: says whether a tag ends it
 // Byte offsets inside a PUSH body that delivery patches.
 #define PUSH_ID_OFFSET 0u
 #define PUSH_NEED_ACK_OFFSET (WIRE_PUSH_RECORDS_OFFSET + 4u)
@@ -63,7 +64,7 @@ struct record {
 	uint8_t spans;
 	struct dgram *frame;  // of a small one; large ones have an array
 	struct wheel_node timer;
-	uint32_t next, prev;  // in the gateway's list or backlog, or the free list (next)
+	uint32_t next, prev;  // in the gateway's backlog, or the free list (next)
 	uint32_t block;  // spans beyond the first
 	uint16_t alive_count, active_count, retry_count;
 	uint16_t frames;  // held; 0 once nothing can be sent from it again
@@ -109,10 +110,9 @@ struct gateway {
 	uint32_t unanswered;  // pushes sent, without PUSH_ACK
 	uint32_t backlog;  // pushes waiting
 	uint32_t held[2];  // records of this epoch, small and large
-	uint32_t list_head, list_tail;  // sent records, oldest epoch first
 	uint32_t backlog_head, backlog_tail;
-	uint16_t drain_next, open_next;  // 0: none
-	bool draining, opening;
+	uint16_t open_next;  // 0: none
+	bool opening;
 };
 
 // A route taken by delivery_next_retry and not yet pushed.
@@ -155,7 +155,9 @@ struct delivery {
 	uint32_t gateway_share[2];  // records a gateway may hold when no more than that are left
 
 	struct gateway *gateway;
-	struct fifo16 drain, open;  // gateways with records to end; with room for their backlog
+	struct fifo16 open;  // gateways with room for their backlog
+	uint32_t drain_at;  // records are looked at from here for those of ended incarnations
+	uint32_t drain_left;  // so many of them; 0 when there is none to find
 	struct wheel wheel;
 
 	uint64_t credit;  // of resends, in hundredths
@@ -277,7 +279,10 @@ bool record_ref_alive(struct delivery *d, uint32_t ref);
 void record_sweep(struct delivery *d, uint32_t i);
 // After any change: frees the record when no route is left, else sets its timer.
 void record_settle(struct delivery *d, uint32_t i, uint64_t now_ns);
-// Sets the record's timer to the earliest thing due.
+// Time of the earliest thing the record waits for.
+uint64_t record_due(const struct delivery *d, uint32_t i, uint64_t now_ns);
+// Makes the record's timer fire by then. A timer that would fire before is left as it is and found to be
+// early when it does: so most pushes come and go without touching the wheel.
 void record_arm(struct delivery *d, uint32_t i, uint64_t now_ns);
 void record_free_frames(struct delivery *d, uint32_t i);
 void record_unready(struct delivery *d, uint32_t i);
@@ -298,13 +303,11 @@ static inline void record_counted(
 bool gateway_current(struct delivery *d, uint32_t g);
 // Records of the incarnation are to be ended, by the tick.
 void gateway_end(struct delivery *d, uint32_t g);
-void gateway_list_add(struct delivery *d, uint32_t i);  // sent, unanswered
+void gateway_sent_add(struct delivery *d, uint32_t i);  // unanswered
 void gateway_backlog_add(struct delivery *d, uint32_t i);
-void gateway_list_remove(struct delivery *d, uint32_t i);  // from wherever it is
+void gateway_remove(struct delivery *d, uint32_t i);  // a record of either kind
 // A push was answered, or ended without.
 void gateway_answered(struct delivery *d, uint32_t g);
-void gateway_enqueue_drain(struct delivery *d, uint32_t g);
-void gateway_dequeue_drain(struct delivery *d);
 void gateway_dequeue_open(struct delivery *d);
 
 // --- sending (delivery_send.c) ------------------------------------------------------------------------

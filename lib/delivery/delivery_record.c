@@ -122,6 +122,12 @@ static void spans_give(struct delivery *d, struct record *r)
 	r->block = NONE;
 }
 
+static void prefetch_record(const struct record *r)
+{
+	__builtin_prefetch(r, 1);
+	__builtin_prefetch(&r->span, 1);
+}
+
 uint32_t record_take(struct delivery *d, const struct delivery_push *push)
 {
 	const uint32_t large = !record_fits_small(push);
@@ -134,7 +140,7 @@ uint32_t record_take(struct delivery *d, const struct delivery_push *push)
 	d->free_head[large] = r->next;
 	d->free_count[large]--;
 	if (r->next != NONE)
-		__builtin_prefetch(&d->record[r->next], 1);
+		prefetch_record(&d->record[r->next]);
 	d->inflight++;
 	if (d->inflight > d->inflight_max)
 		d->inflight_max = d->inflight;
@@ -148,7 +154,10 @@ uint32_t record_take(struct delivery *d, const struct delivery_push *push)
 	r->active_count = push->routes;
 	r->retry_count = 0;
 	r->frames = push->frames;
-	memcpy(record_frames(d, i), push->frame, push->frames * sizeof(push->frame[0]));
+	if (large)
+		memcpy(record_frames(d, i), push->frame, push->frames * sizeof(push->frame[0]));
+	else
+		r->frame = push->frame[0];
 	r->resend_ns = NEVER;
 	r->retry_ns = NEVER;
 	r->receipt_ns = NEVER;
@@ -187,9 +196,8 @@ static void detach(struct delivery *d, uint32_t i)
 	struct record *r = &d->record[i];
 
 	assert(r->alive_count == 0 && r->active_count == 0 && r->retry_count == 0);
-	wheel_cancel(&d->wheel, i);
 	record_unready(d, i);
-	gateway_list_remove(d, i);
+	gateway_remove(d, i);
 	record_free_frames(d, i);
 	spans_give(d, r);
 	r->state = RECORD_DETACHED;
@@ -343,9 +351,9 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-void record_arm(struct delivery *d, uint32_t i, uint64_t now_ns)
+uint64_t record_due(const struct delivery *d, uint32_t i, uint64_t now_ns)
 {
-	struct record *r = &d->record[i];
+	const struct record *r = &d->record[i];
 	uint64_t due = earlier(r->deadline_ns, r->receipt_ns);
 
 	if (!(r->flags & RECORD_ACKED))
@@ -356,8 +364,16 @@ void record_arm(struct delivery *d, uint32_t i, uint64_t now_ns)
 	if (r->active_count == 0 && r->flags & RECORD_REFS)
 		due = earlier(due,
 			now_ns + earlier(d->limits.receipt_timeout_ns, d->limits.retry_max_ns));
-	if (wheel_armed(&r->timer)) {
-		if (r->timer.due_ns == due)
+	return due;
+}
+
+void record_arm(struct delivery *d, uint32_t i, uint64_t now_ns)
+{
+	const struct wheel_node *timer = &d->record[i].timer;
+	const uint64_t due = record_due(d, i, now_ns);
+
+	if (wheel_armed(timer)) {
+		if (timer->due_ns <= due)
 			return;
 		wheel_cancel(&d->wheel, i);
 	}

@@ -69,7 +69,9 @@ static struct wire_view frame_body(
 		d->walk.index = NONE;
 	for (uint32_t k = 0; k < n; k++) {
 		const uint32_t head = WIRE_HEADER_BYTES + (n > 1 ? WIRE_SEGMENT_BYTES : 0);
-		const uint32_t tail = sealed && frame[k]->data[4] & WIRE_AUTH ? WIRE_TAG_BYTES : 0;
+		const uint32_t tail = sealed && frame[k]->data[WIRE_FLAGS_OFFSET] & WIRE_AUTH
+					      ? WIRE_TAG_BYTES
+					      : 0;
 		const uint32_t len = frame[k]->len - head - tail;
 
 		if (n == 1)
@@ -248,12 +250,12 @@ static const struct delivery_span *span_of(struct delivery *d, uint32_t i, uint3
 
 static uint32_t first_retry(const struct bits *bits)
 {
-	for (uint32_t w = 0; w < bits->words; w++) {
-		if (bits->retry[w] != 0)
-			return w * 64u + (uint32_t)__builtin_ctzll(bits->retry[w]);
-	}
-	assert(!"a ready record has a route to retry");
-	return 0;
+	uint32_t w = 0;
+
+	while (w + 1 < bits->words && bits->retry[w] == 0)
+		w++;
+	assert(bits->retry[w] != 0);  // a ready record has a route to retry
+	return w * 64u + (uint32_t)__builtin_ctzll(bits->retry[w]);
 }
 
 // Why a route cannot be retried, or 0. On success `route` is its word.

@@ -36,14 +36,9 @@ uint64_t delivery_backoff(struct delivery *d, uint32_t sends)
 // Body bytes of a datagram that was sealed before (`sealed`) or not.
 static uint32_t body_bytes(const struct dgram *f, bool sealed)
 {
-	struct wire_header header;
-	struct wire_view body = {0};
+	const uint32_t tag = sealed && f->data[WIRE_FLAGS_OFFSET] & WIRE_AUTH ? WIRE_TAG_BYTES : 0;
 
-	if (!sealed)
-		return f->len - WIRE_HEADER_BYTES;
-	if (wire_get_header(f->data, f->len, &header, &body) != 0)
-		assert(!"a held datagram keeps its header");
-	return body.len;
+	return f->len - WIRE_HEADER_BYTES - tag;
 }
 
 // Seals and sends `n` datagrams of one push; with `hold` they stay the caller's too.
@@ -97,7 +92,7 @@ static void first_send(struct delivery *d, uint32_t i, uint64_t now_ns)
 	transmit(d, frame, r->frames, r->gateway, true, false);
 	counter_add(d->io.counters, CTR_PUSH, 1);
 	r->sends = 1;
-	gateway_list_add(d, i);
+	gateway_sent_add(d, i);
 	r->resend_ns = now_ns + delivery_backoff(d, r->sends);
 	record_arm(d, i, now_ns);
 }
@@ -266,7 +261,7 @@ bool gateway_open(struct delivery *d, uint32_t g, uint64_t now_ns)
 		record_settle(d, i, now_ns);
 		return true;
 	}
-	gateway_list_remove(d, i);
+	gateway_remove(d, i);
 	first_send(d, i, now_ns);
 	return true;
 }

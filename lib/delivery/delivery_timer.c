@@ -2,6 +2,8 @@
 // The tick: timers of records, records of dead incarnations, windows that opened. Worker thread.
 #include "delivery_pvt.h"
 
+#define LOOK_MAX 64u  // records
+
 // Ends routes whose deadline passed, in whichever push they are by now.
 static void end_at_deadline(struct delivery *d, uint32_t i, uint64_t now_ns)
 {
@@ -45,6 +47,8 @@ static void fire(struct delivery *d, uint32_t i, uint64_t now_ns)
 {
 	struct record *r = &d->record[i];
 
+	if (r->state == RECORD_FREE || r->state == RECORD_DETACHED)
+		return;  // of a push that ended
 	if (!gateway_current(d, r->gateway) || r->epoch != d->gateway[r->gateway].epoch) {
 		record_end(d, i, NULL, CTR_ROUTE_GATEWAY_GONE);
 		record_settle(d, i, now_ns);
@@ -64,21 +68,26 @@ static void fire(struct delivery *d, uint32_t i, uint64_t now_ns)
 	record_settle(d, i, now_ns);
 }
 
+// Looks for records of ended incarnations. Looking at LOOK_MAX costs as much as ending one.
 static uint32_t drain(struct delivery *d, uint64_t now_ns, uint32_t max)
 {
-	uint32_t done = 0;
+	uint32_t done = 0, looked = 0;
 
-	while (d->drain.head != 0 && done < max) {
-		const struct gateway *gw = &d->gateway[d->drain.head];
-		const uint32_t i = gw->list_head;
+	while (d->drain_left != 0 && done < max) {
+		const uint32_t i = d->drain_at;
+		const struct record *r = &d->record[i];
 
-		if (i == NONE || d->record[i].epoch == gw->epoch) {
-			gateway_dequeue_drain(d);
-			continue;
+		d->drain_left--;
+		d->drain_at = i + 1 < d->total ? i + 1 : 0;
+		if (r->state != RECORD_FREE && r->state != RECORD_DETACHED &&
+			r->epoch != d->gateway[r->gateway].epoch) {
+			record_end(d, i, NULL, CTR_ROUTE_GATEWAY_GONE);
+			record_settle(d, i, now_ns);
+			done++;
+		} else if (++looked == LOOK_MAX || d->drain_left == 0) {
+			looked = 0;
+			done++;
 		}
-		record_end(d, i, NULL, CTR_ROUTE_GATEWAY_GONE);
-		record_settle(d, i, now_ns);
-		done++;
 	}
 	return done;
 }

@@ -188,8 +188,8 @@ void fanout_channel_gone(struct fanout *f, uint32_t channel, uint32_t use, uint6
 }
 
 // Looks at one parked channel. Returns: messages that went on or ended.
-static uint32_t poll(struct fanout *f, struct fanout_queue *queue) WORKER_ONLY;
-static uint32_t poll(struct fanout *f, struct fanout_queue *queue)
+static uint32_t look_at_parked(struct fanout *f, struct fanout_queue *queue) WORKER_ONLY;
+static uint32_t look_at_parked(struct fanout *f, struct fanout_queue *queue)
 {
 	struct channel *channel = &f->io.channels->channel[queue->channel];
 	uint32_t work = 0;
@@ -224,7 +224,7 @@ uint32_t fanout_poll_parked(struct fanout *f)
 	while (n-- != 0) {
 		struct fanout_queue *queue = park_pop(f);
 
-		work += poll(f, queue);
+		work += look_at_parked(f, queue);
 		if (queue->parked != 0)
 			park_push(f, queue);
 		if (queue->head != FANOUT_NONE && f->message[queue->head].state == FANOUT_READY)

@@ -38,8 +38,10 @@ static void send_group(struct fanout *f, const struct group *g)
 		wire_put_push(&out, &head);
 		sent = fanout_send_frame(f, g->gateway, &g->span, g->body, g->bytes);
 	}
-	assert(sent);
-	(void)sent;
+	if (!sent)
+		delivery_end_retries(f->io.delivery, g->gateway, g->span.message,
+			g->body + g->bytes - g->span.count * WIRE_ROUTE_BYTES, CTR_ROUTE_NO_BUFFER,
+			g->span.count);
 }
 
 static bool same_group(const struct group *g, const struct delivery_retry *r)

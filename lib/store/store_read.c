@@ -257,3 +257,15 @@ int store_read_delta(struct store_tx *tx, uint64_t commit, struct store_delta *d
 	rc = store_delta_decode(v.p, v.len, delta);
 	return rc < 0 ? -EUCLEAN : 0;
 }
+
+int store_read_stage(struct store_tx *tx, uint64_t id, uint64_t *found, struct channel_key *channel)
+{
+	struct store_stage stage;
+	const int rc = stage_next(tx, id, &stage);
+
+	if (rc != 0)
+		return rc;
+	*found = stage.id;
+	*channel = stage.channel;
+	return 0;
+}

@@ -56,3 +56,7 @@ int store_read_page(struct store_tx *tx, const struct channel_key *key, enum sto
 // Returns: 0; -ENOENT: none yet; -ESTALE: the journal no longer reaches back to `commit`, or `commit` is
 // ahead of this store (another history): read the whole store again.
 int store_read_delta(struct store_tx *tx, uint64_t commit, struct store_delta *delta);
+
+// The open stage with the lowest id >= `id`, for whoever has to drop those of an earlier life.
+// Returns: 0 with `found` and `channel` set; -ENOENT: none.
+int store_read_stage(struct store_tx *tx, uint64_t id, uint64_t *found, struct channel_key *channel);

@@ -24,29 +24,19 @@ struct WIRE_PACKED header_bytes {
 _Static_assert(sizeof(struct header_bytes) == WIRE_HEADER_BYTES, "header is 40 bytes");
 _Static_assert(offsetof(struct header_bytes, sender) == 8, "wire format");
 _Static_assert(offsetof(struct header_bytes, bytes) == 32, "wire format");
+// wire_put_header writes the same as words.
+_Static_assert(offsetof(struct header_bytes, version) == 2, "wire format");
+_Static_assert(offsetof(struct header_bytes, type) == 3, "wire format");
+_Static_assert(offsetof(struct header_bytes, flags) == 4, "wire format");
+_Static_assert(offsetof(struct header_bytes, key_id) == 5, "wire format");
+_Static_assert(offsetof(struct header_bytes, lane) == 6, "wire format");
+_Static_assert(offsetof(struct header_bytes, boot) == 16, "wire format");
+_Static_assert(offsetof(struct header_bytes, seq) == 24, "wire format");
 
 static bool type_known(uint8_t type)
 {
 	return (type >= WIRE_HELLO && type <= WIRE_PUBLISH_ACK) ||
 	       (type >= WIRE_PUSH && type <= WIRE_SEGMENT);
-}
-
-void wire_put_header(uint8_t *p, const struct wire_header *header)
-{
-	const struct header_bytes h = {
-		.magic = WIRE_MAGIC,
-		.version = WIRE_VERSION,
-		.type = header->type,
-		.flags = header->flags,
-		.key_id = header->key_id,
-		.lane = header->lane,
-		.sender = header->sender,
-		.boot = header->boot,
-		.seq = header->seq,
-		.bytes = header->bytes,
-	};
-
-	memcpy(p, &h, sizeof(h));
 }
 
 int wire_get_header(

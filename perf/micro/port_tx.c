@@ -105,6 +105,7 @@ static struct conf conf_make(void)
 			(struct conf_neighbour){.ip = 0x0a000010u + i, .mac = {2, 0, 0, 0, 1, i}};
 	strcpy(c.eal.lcores, "auto");
 	strcpy(c.node.log_level, "warn");
+	strcpy(c.eal.extra, "--no-telemetry");  // its socket would keep EAL's folder
 	strcpy(c.port.device, "net_null0");
 	snprintf(c.eal.file_prefix, sizeof(c.eal.file_prefix), "tc_bench_%d", getpid());
 	return c;

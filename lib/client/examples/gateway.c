@@ -25,8 +25,8 @@ static void on_state(void *ctx, int registered)
 
 // A real gateway writes to its client's connection here, and says RETRY when that would block. It gives
 // the receipt when the client has answered, not at once as this example does.
-static enum tagcast_verdict on_message(void *ctx, uint32_t session, void *user,
-	const struct tagcast_message *m)
+static enum tagcast_verdict on_message(
+	void *ctx, uint32_t session, void *user, const struct tagcast_message *m)
 {
 	struct tagcast **client = ctx;
 

@@ -14,8 +14,9 @@ static int failed = -1;
 static void on_outcome(void *ctx, const struct tagcast_outcome *outcome)
 {
 	(void)ctx;
-	printf("message %llu: %s, %u members, %u sessions\n", (unsigned long long)outcome->message_id,
-		tagcast_status_name(outcome->status), outcome->members, outcome->routes);
+	printf("message %llu: %s, %u members, %u sessions\n",
+		(unsigned long long)outcome->message_id, tagcast_status_name(outcome->status),
+		outcome->members, outcome->routes);
 	failed = outcome->status != TAGCAST_OK;
 }
 

@@ -5,7 +5,8 @@
 
 static struct client_await of(uint64_t print, uint32_t push_id)
 {
-	return (struct client_await){.print = print, .push_id = push_id, .position = 3, .worker = 1};
+	return (struct client_await){
+		.print = print, .push_id = push_id, .position = 3, .worker = 1};
 }
 
 static void a_delivery_is_found_by_its_print(void **state)

@@ -215,6 +215,25 @@ static void a_refused_session_is_announced_again_later(void **state)
 	world_destroy(w);
 }
 
+static void a_refusal_that_will_not_pass_is_not_repeated(void **state)
+{
+	struct world *w = world_create(1, true, true);
+	struct wire_announce_ack ack = {.stream_seq = 1, .next_expected = 2, .rejected = 1};
+	const uint16_t stale[2] = {0, WIRE_STALE};
+	uint8_t bytes[64];
+	struct wire_buf out = {.p = bytes, .cap = sizeof(bytes), .ok = true};
+
+	(void)state;
+	world_open(w, "alice");
+	assert_true(world_until(w, world_announced, 500));
+	ack.rejects = (struct wire_view){.p = (const uint8_t *)stale, .len = 4};
+	assert_true(wire_put_announce_ack(&out, &ack));
+	world_send(w, 0, WIRE_ANNOUNCE_ACK, bytes, out.len);
+	world_run(w, 5000);
+	assert_int_equal(w->announce_entries, 1);
+	world_destroy(w);
+}
+
 static bool lose_announce_acks(struct world *w, const struct wire_header *h, bool to_client)
 {
 	return !(to_client && h->type == WIRE_ANNOUNCE_ACK && w->announces < 2);
@@ -264,6 +283,7 @@ int main(void)
 		cmocka_unit_test(many_sessions_go_out_in_a_window_of_frames),
 		cmocka_unit_test(a_gap_is_closed_without_waiting_for_the_timer),
 		cmocka_unit_test(a_refused_session_is_announced_again_later),
+		cmocka_unit_test(a_refusal_that_will_not_pass_is_not_repeated),
 		cmocka_unit_test(a_refusal_whose_answer_was_lost_is_repaired_by_the_count),
 		cmocka_unit_test(an_unknown_gateway_answer_starts_the_stream_anew),
 	};

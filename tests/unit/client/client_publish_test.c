@@ -194,8 +194,10 @@ static void an_old_cookie_is_replaced_and_the_publish_goes_through(void **state)
 
 static void publish_for(struct world *w, uint64_t id, uint32_t deadline_ms)
 {
-	const struct tagcast_publish p = {.channel_type = 2, .channel = {.bytes = "c", .len = 1},
-		.message_id = id, .deadline_ms = deadline_ms};
+	const struct tagcast_publish p = {.channel_type = 2,
+		.channel = {.bytes = "c", .len = 1},
+		.message_id = id,
+		.deadline_ms = deadline_ms};
 	uint64_t request;
 
 	assert_int_equal(client_core_publish(w->core, &p, w->now_ns, &request), 0);
@@ -388,9 +390,13 @@ static void the_sender_session_names_this_registration(void **state)
 {
 	struct world *w = world_create(1, true, true);
 	const uint32_t a = world_open(w, "alice");
-	const struct tagcast_publish p = {.channel_type = 2, .channel = {.bytes = "c", .len = 1},
-		.message_id = 9, .sender_session = 1, .session = a,
-		.from_uid = {.bytes = "alice", .len = 5}, .stamp = 1234};
+	const struct tagcast_publish p = {.channel_type = 2,
+		.channel = {.bytes = "c", .len = 1},
+		.message_id = 9,
+		.sender_session = 1,
+		.session = a,
+		.from_uid = {.bytes = "alice", .len = 5},
+		.stamp = 1234};
 	uint64_t request;
 
 	(void)state;
@@ -410,14 +416,15 @@ static uint64_t chain_left;
 static struct world *chain_world;
 static void publish_next(void *ctx, const struct tagcast_outcome *o)
 {
-	const struct tagcast_publish p = {.channel_type = 2, .channel = {.bytes = "c", .len = 1},
+	const struct tagcast_publish p = {.channel_type = 2,
+		.channel = {.bytes = "c", .len = 1},
 		.message_id = o->message_id + 1};
 	uint64_t request;
 
 	(void)ctx;
 	if (--chain_left != 0)
-		assert_int_equal(client_core_publish(chain_world->core, &p, chain_world->now_ns,
-					 &request),
+		assert_int_equal(
+			client_core_publish(chain_world->core, &p, chain_world->now_ns, &request),
 			0);
 }
 

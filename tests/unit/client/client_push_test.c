@@ -23,8 +23,13 @@ static struct world *gateway(uint64_t seed, uint32_t *handle, uint32_t count)
 static uint32_t push_one(struct world *w, uint32_t worker, uint64_t message_id, uint8_t flags,
 	const struct world_route *route, uint32_t routes, uint32_t payload)
 {
-	const struct world_record r = {.channel = "room", .message_id = message_id, .seq = message_id,
-		.flags = flags, .payload_bytes = payload, .route = route, .routes = routes};
+	const struct world_record r = {.channel = "room",
+		.message_id = message_id,
+		.seq = message_id,
+		.flags = flags,
+		.payload_bytes = payload,
+		.route = route,
+		.routes = routes};
 
 	return world_push(w, worker, &r, 1, true);
 }
@@ -57,8 +62,18 @@ static void several_records_share_one_push_and_one_answer(void **state)
 	const struct world_route a[] = {world_route(w, handle[0]), world_route(w, handle[1])};
 	const struct world_route b[] = {world_route(w, handle[1]), {.slot = 999, .gen = 1}};
 	const struct world_record r[] = {
-		{.channel = "a", .message_id = 1, .seq = 1, .payload_bytes = 10, .route = a, .routes = 2},
-		{.channel = "b", .message_id = 1, .seq = 1, .payload_bytes = 0, .route = b, .routes = 2},
+		{.channel = "a",
+			.message_id = 1,
+			.seq = 1,
+			.payload_bytes = 10,
+			.route = a,
+			.routes = 2},
+		{.channel = "b",
+			.message_id = 1,
+			.seq = 1,
+			.payload_bytes = 0,
+			.route = b,
+			.routes = 2},
 	};
 	uint32_t p;
 
@@ -110,14 +125,16 @@ static void a_narrowed_push_of_the_same_message_is_suppressed_too(void **state)
 	world_destroy(w);
 }
 
-static enum tagcast_verdict scripted(struct world *w, const struct world_delivery *d,
-	const struct tagcast_message *m)
+static enum tagcast_verdict scripted(
+	struct world *w, const struct world_delivery *d, const struct tagcast_message *m)
 {
 	// First try of message 5: the second session is busy, the third is gone.
 	(void)d;
 	if (m->message_id != 5 || w->deliveries > 3)
 		return TAGCAST_ACCEPT;
-	return w->deliveries == 2 ? TAGCAST_RETRY : w->deliveries == 3 ? TAGCAST_DROP : TAGCAST_ACCEPT;
+	return w->deliveries == 2   ? TAGCAST_RETRY
+	       : w->deliveries == 3 ? TAGCAST_DROP
+				    : TAGCAST_ACCEPT;
 }
 
 static void verdicts_become_positions_and_a_retry_is_tried_again(void **state)
@@ -150,8 +167,8 @@ static void routes_of_other_generations_are_dropped(void **state)
 {
 	uint32_t handle[2];
 	struct world *w = gateway(1, handle, 2);
-	struct world_route route[3] = {world_route(w, handle[0]), world_route(w, handle[0]),
-		world_route(w, handle[1])};
+	struct world_route route[3] = {
+		world_route(w, handle[0]), world_route(w, handle[0]), world_route(w, handle[1])};
 	struct tagcast_stats stats;
 	uint32_t p;
 
@@ -174,15 +191,20 @@ static void a_push_for_another_incarnation_is_not_answered(void **state)
 	struct world *w = gateway(1, handle, 1);
 	uint8_t body[400];
 	struct wire_buf out = {.p = body, .cap = sizeof(body), .ok = true};
-	const struct wire_push m = {.push_id = 200, .push_gen = 1, .gateway_boot = 0x7700 - 1,
-		.records = 1, .routes = 1, .need_ack = 1};
-	const struct wire_record r = {.message_id = 1, .channel_type = 2,
-		.channel = id_view_of("c", 1), .routes = 1};
+	const struct wire_push m = {.push_id = 200,
+		.push_gen = 1,
+		.gateway_boot = 0x7700 - 1,
+		.records = 1,
+		.routes = 1,
+		.need_ack = 1};
+	const struct wire_record r = {
+		.message_id = 1, .channel_type = 2, .channel = id_view_of("c", 1), .routes = 1};
 	struct tagcast_stats before, after;
 
 	(void)state;
 	assert_true(wire_put_push(&out, &m) && wire_put_record(&out, &r));
-	wire_put_route(out.p + out.len, world_route(w, handle[0]).slot, world_route(w, handle[0]).gen);
+	wire_put_route(
+		out.p + out.len, world_route(w, handle[0]).slot, world_route(w, handle[0]).gen);
 	client_core_stats(w->core, &before);
 	world_send(w, 0, WIRE_PUSH, body, out.len + WIRE_ROUTE_BYTES);
 	client_core_stats(w->core, &after);
@@ -197,7 +219,8 @@ static void a_push_that_wants_no_answer_gets_none(void **state)
 	uint32_t handle[1];
 	struct world *w = gateway(1, handle, 1);
 	const struct world_route route = world_route(w, handle[0]);
-	const struct world_record r = {.channel = "c", .message_id = 1, .route = &route, .routes = 1};
+	const struct world_record r = {
+		.channel = "c", .message_id = 1, .route = &route, .routes = 1};
 
 	(void)state;
 	world_push(w, 0, &r, 1, false);
@@ -251,8 +274,8 @@ static void a_large_push_is_put_together_and_acknowledged(void **state)
 	world_destroy(w);
 }
 
-static enum tagcast_verdict never_now(struct world *w, const struct world_delivery *d,
-	const struct tagcast_message *m)
+static enum tagcast_verdict never_now(
+	struct world *w, const struct world_delivery *d, const struct tagcast_message *m)
 {
 	(void)d, (void)m;
 	w->deliveries = 0;
@@ -403,11 +426,11 @@ static void a_receipt_after_a_second_push_names_the_second(void **state)
 	world_destroy(w);
 }
 
-static enum tagcast_verdict acknowledge(struct world *w, const struct world_delivery *d,
-	const struct tagcast_message *m)
+static enum tagcast_verdict acknowledge(
+	struct world *w, const struct world_delivery *d, const struct tagcast_message *m)
 {
-	assert_int_equal(client_core_receipt(w->core, d->session, m->channel, m->channel_type,
-				 m->message_id),
+	assert_int_equal(client_core_receipt(
+				 w->core, d->session, m->channel, m->channel_type, m->message_id),
 		0);
 	return TAGCAST_ACCEPT;
 }
@@ -426,8 +449,8 @@ static void a_receipt_may_be_given_inside_the_delivery(void **state)
 	world_destroy(w);
 }
 
-static enum tagcast_verdict hang_up(struct world *w, const struct world_delivery *d,
-	const struct tagcast_message *m)
+static enum tagcast_verdict hang_up(
+	struct world *w, const struct world_delivery *d, const struct tagcast_message *m)
 {
 	(void)m;
 	assert_int_equal(client_core_session_close(w->core, d->session), 0);
@@ -464,8 +487,8 @@ static uint8_t got[MESSAGES + 1][SESSIONS];
 static uint32_t storm_handle[SESSIONS];
 
 // Every seventh try cannot be written now.
-static enum tagcast_verdict now_and_then(struct world *w, const struct world_delivery *d,
-	const struct tagcast_message *m)
+static enum tagcast_verdict now_and_then(
+	struct world *w, const struct world_delivery *d, const struct tagcast_message *m)
 {
 	static uint32_t tries;
 
@@ -554,7 +577,8 @@ int main(void)
 		cmocka_unit_test(a_push_that_wants_no_answer_gets_none),
 		cmocka_unit_test(malformed_pushes_are_counted),
 		cmocka_unit_test(a_large_push_is_put_together_and_acknowledged),
-		cmocka_unit_test(an_answer_larger_than_a_datagram_calls_drops_accepted_but_never_retries),
+		cmocka_unit_test(
+			an_answer_larger_than_a_datagram_calls_drops_accepted_but_never_retries),
 		cmocka_unit_test(window_size_bounds_what_is_remembered),
 		cmocka_unit_test(receipts_of_one_call_make_one_bitmap_for_each_push),
 		cmocka_unit_test(receipts_nobody_awaits_are_refused),

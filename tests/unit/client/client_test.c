@@ -28,7 +28,8 @@ struct node {
 static struct node node_open(void)
 {
 	struct node n = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0)};
-	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in addr = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(addr);
 
 	assert_int_equal(bind(n.fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
@@ -46,8 +47,8 @@ static void node_answer(struct node *n, uint8_t type, const uint8_t *body, uint3
 	n->lane.keys = &n->keys;
 	memcpy(p + WIRE_HEADER_BYTES, body, len);
 	len = wire_lane_seal(&n->lane, type, p, len, n->client_boot);
-	assert_int_equal(sendto(n->fd, p, len, 0, (struct sockaddr *)&n->client, sizeof(n->client)),
-		len);
+	assert_int_equal(
+		sendto(n->fd, p, len, 0, (struct sockaddr *)&n->client, sizeof(n->client)), len);
 }
 
 static void node_handle(struct node *n, const struct wire_header *h, struct wire_view body)
@@ -58,15 +59,21 @@ static void node_handle(struct node *n, const struct wire_header *h, struct wire
 
 	n->client_boot = h->boot;
 	if (h->type == WIRE_HELLO) {
-		const struct wire_hello_ack ack = {.cookie = 3, .node_id = 9,
-			.node_boot = NODE_BOOT, .port_base = n->port, .workers = 1,
-			.version = 1, .mtu = 1500, .payload_max = 61440, .heartbeat_ms = 1000};
+		const struct wire_hello_ack ack = {.cookie = 3,
+			.node_id = 9,
+			.node_boot = NODE_BOOT,
+			.port_base = n->port,
+			.workers = 1,
+			.version = 1,
+			.mtu = 1500,
+			.payload_max = 61440,
+			.heartbeat_ms = 1000};
 
 		assert_true(wire_put_hello_ack(&out, &ack));
 		node_answer(n, WIRE_HELLO_ACK, bytes, out.len);
 	} else if (h->type == WIRE_PUBLISH && wire_get_publish(body, &p) == 0) {
-		const struct wire_publish_ack ack = {.request_id = p.request_id,
-			.message_id = p.message_id, .members = 12};
+		const struct wire_publish_ack ack = {
+			.request_id = p.request_id, .message_id = p.message_id, .members = 12};
 
 		assert_true(wire_put_publish_ack(&out, &ack));
 		node_answer(n, WIRE_PUBLISH_ACK, bytes, out.len);
@@ -79,7 +86,8 @@ static void node_turn(struct node *n)
 	socklen_t len = sizeof(n->client);
 	ssize_t bytes;
 
-	while ((bytes = recvfrom(n->fd, p, sizeof(p), 0, (struct sockaddr *)&n->client, &len)) > 0) {
+	while ((bytes = recvfrom(n->fd, p, sizeof(p), 0, (struct sockaddr *)&n->client, &len)) >
+		0) {
 		struct wire_header h;
 		struct wire_view body;
 
@@ -102,8 +110,11 @@ static void a_publish_goes_out_and_its_outcome_comes_back(void **state)
 	struct node n = node_open();
 	const struct tagcast_config config = {.node_ip = "127.0.0.1", .node_port = n.port};
 	const struct tagcast_callbacks cb = {.outcome = outcome};
-	const struct tagcast_publish p = {.channel_type = 2, .channel = {.bytes = "c", .len = 1},
-		.message_id = 1, .payload = "hi", .payload_len = 2};
+	const struct tagcast_publish p = {.channel_type = 2,
+		.channel = {.bytes = "c", .len = 1},
+		.message_id = 1,
+		.payload = "hi",
+		.payload_len = 2};
 	struct tagcast_stats stats;
 	struct tagcast *c;
 	uint64_t request;
@@ -112,8 +123,8 @@ static void a_publish_goes_out_and_its_outcome_comes_back(void **state)
 	assert_int_equal(tagcast_open(&config, &cb, &c), 0);
 	assert_int_equal(tagcast_publish(c, &p, &request), 0);
 	for (int i = 0; i < 200 && outcomes == 0; i++) {
-		struct pollfd fds[] = {{.fd = tagcast_fd(c), .events = POLLIN},
-			{.fd = n.fd, .events = POLLIN}};
+		struct pollfd fds[] = {
+			{.fd = tagcast_fd(c), .events = POLLIN}, {.fd = n.fd, .events = POLLIN}};
 
 		assert_true(poll(fds, 2, 5000) > 0);
 		node_turn(&n);
@@ -165,8 +176,8 @@ static void an_idle_client_does_not_wake(void **state)
 	(void)state;
 	assert_int_equal(tagcast_open(&config, &cb, &c), 0);
 	do {
-		struct pollfd fds[] = {{.fd = tagcast_fd(c), .events = POLLIN},
-			{.fd = n.fd, .events = POLLIN}};
+		struct pollfd fds[] = {
+			{.fd = tagcast_fd(c), .events = POLLIN}, {.fd = n.fd, .events = POLLIN}};
 
 		assert_true(poll(fds, 2, 5000) > 0);
 		node_turn(&n);

@@ -19,7 +19,8 @@ static uint32_t rnd(struct world *w, uint32_t below)
 
 // --- network ------------------------------------------------------------------------------------------
 
-static void net_put(struct world *w, bool to_client, uint16_t port, const uint8_t *bytes, uint32_t len)
+static void net_put(
+	struct world *w, bool to_client, uint16_t port, const uint8_t *bytes, uint32_t len)
 {
 	struct world_packet *p;
 
@@ -37,7 +38,8 @@ static void net_put(struct world *w, bool to_client, uint16_t port, const uint8_
 	memcpy(p->bytes, bytes, len);
 }
 
-static void net_send(struct world *w, bool to_client, uint16_t port, const uint8_t *bytes, uint32_t len)
+static void net_send(
+	struct world *w, bool to_client, uint16_t port, const uint8_t *bytes, uint32_t len)
 {
 	struct wire_header header;
 	struct wire_view body;
@@ -55,12 +57,14 @@ static void net_send(struct world *w, bool to_client, uint16_t port, const uint8
 static void node_lanes(struct world *w)
 {
 	for (uint32_t i = 0; i < WORLD_WORKERS; i++)
-		w->lane[i] = (struct wire_lane){.sender = w->node_id, .boot = w->node_boot,
-			.lane = (uint8_t)i, .keys = &w->keys};
+		w->lane[i] = (struct wire_lane){.sender = w->node_id,
+			.boot = w->node_boot,
+			.lane = (uint8_t)i,
+			.keys = &w->keys};
 }
 
-static void node_send(struct world *w, uint32_t worker, uint8_t type, const uint8_t *body, uint32_t len,
-	uint64_t boot)
+static void node_send(struct world *w, uint32_t worker, uint8_t type, const uint8_t *body,
+	uint32_t len, uint64_t boot)
 {
 	uint8_t p[MTU_MAX];
 	uint16_t bytes;
@@ -196,7 +200,8 @@ static void on_announce(struct world *w, const struct wire_header *h, struct wir
 			if (i == 0 && w->ack_reject_once) {
 				w->ack_reject_once = false;
 				ack.rejected = 1;
-				ack.rejects = (struct wire_view){.p = (const uint8_t *)first, .len = 4};
+				ack.rejects =
+					(struct wire_view){.p = (const uint8_t *)first, .len = 4};
 				continue;
 			}
 			apply(w, &e);
@@ -221,8 +226,8 @@ static bool admit(struct world *w, uint64_t message_id)
 	return true;
 }
 
-static void on_publish(struct world *w, const struct wire_header *h, uint32_t worker,
-	struct wire_view body)
+static void on_publish(
+	struct world *w, const struct wire_header *h, uint32_t worker, struct wire_view body)
 {
 	uint8_t bytes[256];
 	struct wire_buf out = {.p = bytes, .cap = sizeof(bytes), .ok = true};
@@ -323,8 +328,8 @@ static void repeated(struct world *w, const struct wire_header *h, uint32_t work
 	}
 }
 
-static void on_segment(struct world *w, const struct wire_header *h, uint32_t worker,
-	struct wire_view body)
+static void on_segment(
+	struct world *w, const struct wire_header *h, uint32_t worker, struct wire_view body)
 {
 	struct wire_segment segment;
 	struct wire_view frame;
@@ -536,8 +541,8 @@ static void on_outcome(void *ctx, const struct tagcast_outcome *o)
 	};
 }
 
-static enum tagcast_verdict on_deliver(void *ctx, uint32_t session, void *user,
-	const struct tagcast_message *m)
+static enum tagcast_verdict on_deliver(
+	void *ctx, uint32_t session, void *user, const struct tagcast_message *m)
 {
 	struct world *w = ctx;
 	struct world_delivery *d = &w->delivery[w->deliveries];

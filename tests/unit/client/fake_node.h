@@ -26,7 +26,7 @@ struct world_packet {
 	uint64_t order;
 	uint8_t *bytes;
 	uint16_t len;
-	uint16_t port;   // the node's side: destination or source
+	uint16_t port;  // the node's side: destination or source
 	bool to_client;
 };
 
@@ -63,9 +63,9 @@ struct world_push {
 	uint64_t due_ns;
 	uint32_t sends, acks;
 	uint32_t accepted, retryable, dropped;
-	uint16_t position[64];   // of the last answer
-	uint8_t receipt[64];     // bitmap
-	uint32_t receipts;       // RECEIPT datagrams
+	uint16_t position[64];  // of the last answer
+	uint8_t receipt[64];  // bitmap
+	uint32_t receipts;  // RECEIPT datagrams
 	uint32_t frame_id;
 };
 
@@ -78,8 +78,9 @@ struct world {
 	struct world_packet packet[WORLD_PACKETS];
 	uint32_t packets;
 	uint64_t order;
-	bool cut;                // nothing passes
-	bool (*filter)(struct world *w, const struct wire_header *header, bool to_client);  // false: lost
+	bool cut;  // nothing passes
+	bool (*filter)(
+		struct world *w, const struct wire_header *header, bool to_client);  // false: lost
 	// client
 	struct client_core *core;
 	struct client_core_config config;
@@ -93,10 +94,10 @@ struct world {
 	// node: knobs
 	uint64_t node_id, node_boot;
 	struct wire_keys keys;
-	uint16_t hello_status;       // instead of OK after the cookie
+	uint16_t hello_status;  // instead of OK after the cookie
 	bool no_cookie_check;
-	bool ack_reject_once;        // next announce: first entry refused
-	uint16_t publish_status[32]; // of the next publishes seen; WIRE_OK when used up
+	bool ack_reject_once;  // next announce: first entry refused
+	uint16_t publish_status[32];  // of the next publishes seen; WIRE_OK when used up
 	uint32_t publish_statuses, publish_at;
 	uint32_t retry_after_ms;
 	bool mute_publish;
@@ -104,7 +105,7 @@ struct world {
 	uint32_t heartbeat_ms;
 	uint64_t cookie_salt;
 	// node: what it knows
-	uint64_t client_boot;        // of the registration; 0: none
+	uint64_t client_boot;  // of the registration; 0: none
 	uint64_t next_expected;
 	struct world_session session[WORLD_SESSIONS];
 	uint32_t sessions;
@@ -116,7 +117,8 @@ struct world {
 	uint32_t admissions;
 	struct wire_publish last_publish;
 	uint32_t last_publish_worker, last_payload_sum;
-	uint32_t hellos, heartbeats, announces, publishes, byes, rejected_auth, rejected_replay, bad;
+	uint32_t hellos, heartbeats, announces, publishes, byes, rejected_auth, rejected_replay,
+		bad;
 	uint32_t announce_entries;
 	struct world_push push[WORLD_PUSHES];
 	uint32_t pushes;
@@ -133,7 +135,7 @@ void world_replace_core(struct world *w, const struct tagcast_callbacks *callbac
 void world_run(struct world *w, uint64_t for_ms);
 // Moves time until `done` says so. False: `limit_ms` passed before.
 bool world_until(struct world *w, bool (*done)(struct world *w), uint64_t limit_ms);
-bool world_up(struct world *w);         // the client is registered
+bool world_up(struct world *w);  // the client is registered
 bool world_announced(struct world *w);  // and all sessions are confirmed
 
 // The node's process dies and another starts: new boot id, nothing known.

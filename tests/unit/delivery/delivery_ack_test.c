@@ -7,20 +7,20 @@
 static struct fix fix;
 static struct fix_sent sent;
 
-static int setup(void **state)
+WORKER_ONLY static int setup(void **state)
 {
 	fix_init(&fix);
 	fix_start(&fix);
 	return 0;
 }
 
-static int teardown(void **state)
+WORKER_ONLY static int teardown(void **state)
 {
 	fix_stop(&fix);
 	return 0;
 }
 
-static uint32_t inflight(void)
+WORKER_ONLY static uint32_t inflight(void)
 {
 	struct delivery_stats stats;
 
@@ -28,14 +28,14 @@ static uint32_t inflight(void)
 	return stats.inflight;
 }
 
-static struct fix_sent push(uint32_t message, uint32_t count, uint8_t ack)
+WORKER_ONLY static struct fix_sent push(uint32_t message, uint32_t count, uint8_t ack)
 {
 	fix_push_one(&fix, 1, message, count, ack);
 	assert_true(fix_take_sent(&fix, &sent));
 	return sent;
 }
 
-static void accepted_push_ends(void **state)
+WORKER_ONLY static void accepted_push_ends(void **state)
 {
 	push(1, 100, WIRE_ACK_GATEWAY);
 	fix_ack(&fix, &sent, NULL, 0, NULL, 0);
@@ -44,10 +44,12 @@ static void accepted_push_ends(void **state)
 	assert_int_equal(fix_count(&fix, CTR_PUSH_ACK), 1);
 	assert_int_equal(inflight(), 0);
 	assert_int_equal(fake_port_outside(&fix.port), 0);
+	fix_tick_to(&fix, fix.now + 100 * NS_PER_MS);  // its timer finds nothing to do
 	assert_int_equal(delivery_next_ns(fix.d), UINT64_MAX);
+	assert_false(fix_take_sent(&fix, &sent));
 }
 
-static void repeated_ack_is_counted_and_changes_nothing(void **state)
+WORKER_ONLY static void repeated_ack_is_counted_and_changes_nothing(void **state)
 {
 	const uint16_t first[] = {0};
 
@@ -63,7 +65,7 @@ static void repeated_ack_is_counted_and_changes_nothing(void **state)
 	assert_int_equal(fix.ends_by[CTR_ROUTE_ACKED], 4);
 }
 
-static void old_future_and_foreign_answers_are_unknown(void **state)
+WORKER_ONLY static void old_future_and_foreign_answers_are_unknown(void **state)
 {
 	const struct fix_sent good = push(1, 4, WIRE_ACK_CLIENT);
 	struct fix_sent bad[8];
@@ -88,7 +90,7 @@ static void old_future_and_foreign_answers_are_unknown(void **state)
 	assert_int_equal(inflight(), 1);
 }
 
-static void answer_to_an_ended_push_does_not_touch_the_next_one(void **state)
+WORKER_ONLY static void answer_to_an_ended_push_does_not_touch_the_next_one(void **state)
 {
 	const struct fix_sent old = push(1, 4, WIRE_ACK_GATEWAY);
 	bool met = false;
@@ -105,7 +107,7 @@ static void answer_to_an_ended_push_does_not_touch_the_next_one(void **state)
 	assert_true(met);  // the same record, another number
 }
 
-static void answer_to_a_push_in_the_backlog_is_unknown(void **state)
+WORKER_ONLY static void answer_to_a_push_in_the_backlog_is_unknown(void **state)
 {
 	for (uint32_t m = 0; m < 9; m++)
 		fix_push_one(&fix, 1, m, 1, WIRE_ACK_GATEWAY);
@@ -119,7 +121,7 @@ static void answer_to_a_push_in_the_backlog_is_unknown(void **state)
 	assert_int_equal(fix.ends, 0);
 }
 
-static void lists_that_do_not_add_up_are_refused(void **state)
+WORKER_ONLY static void lists_that_do_not_add_up_are_refused(void **state)
 {
 	const uint16_t descending[] = {2, 1}, twice[] = {1, 1}, outside[] = {4}, one[] = {1};
 	struct wire_push_ack ack = {0};
@@ -144,7 +146,7 @@ static void lists_that_do_not_add_up_are_refused(void **state)
 	assert_int_equal(fix.ended[1], 4);
 }
 
-static void each_class_ends_in_its_own_way(void **state)
+WORKER_ONLY static void each_class_ends_in_its_own_way(void **state)
 {
 	struct delivery_span span[3];
 	const uint32_t slots[] = {1, 2, 3, 4, 5, 6};
@@ -171,7 +173,7 @@ static void each_class_ends_in_its_own_way(void **state)
 	assert_int_equal(inflight(), 0);
 }
 
-static void clean_ack_of_mixed_records_ends_each(void **state)
+WORKER_ONLY static void clean_ack_of_mixed_records_ends_each(void **state)
 {
 	struct delivery_span span[2];
 	const uint32_t slots[] = {1, 2, 3};
@@ -191,7 +193,7 @@ static void clean_ack_of_mixed_records_ends_each(void **state)
 	assert_int_equal(inflight(), 0);
 }
 
-static void receipts_may_come_before_the_ack(void **state)
+WORKER_ONLY static void receipts_may_come_before_the_ack(void **state)
 {
 	const uint16_t both[] = {0, 1};
 
@@ -209,7 +211,7 @@ static void receipts_may_come_before_the_ack(void **state)
 	assert_int_equal(inflight(), 0);
 }
 
-static void last_receipt_before_the_ack_ends_the_push_and_opens_the_window(void **state)
+WORKER_ONLY static void last_receipt_before_the_ack_ends_the_push_and_opens_the_window(void **state)
 {
 	struct fix_sent first = {0};
 
@@ -226,7 +228,7 @@ static void last_receipt_before_the_ack_ends_the_push_and_opens_the_window(void 
 	assert_int_equal(fix_count(&fix, CTR_PUSH_ACK_UNKNOWN), 1);
 }
 
-static void receipt_bits_outside_the_push_are_refused(void **state)
+WORKER_ONLY static void receipt_bits_outside_the_push_are_refused(void **state)
 {
 	const uint8_t low = 1 << 4, zero_and_bit[] = {0, 1}, good = 0x0f;
 	struct wire_receipt receipt = {0};
@@ -250,7 +252,7 @@ static void receipt_bits_outside_the_push_are_refused(void **state)
 	assert_int_equal(fix.ends_by[CTR_ROUTE_ACKED], 4);
 }
 
-static void receipt_of_a_route_that_asked_for_none_is_ignored(void **state)
+WORKER_ONLY static void receipt_of_a_route_that_asked_for_none_is_ignored(void **state)
 {
 	push(1, 4, WIRE_ACK_GATEWAY);
 	fix_receipt(&fix, &sent, 2);
@@ -259,7 +261,7 @@ static void receipt_of_a_route_that_asked_for_none_is_ignored(void **state)
 	assert_int_equal(fix.ends_by[CTR_ROUTE_ACCEPTED], 4);
 }
 
-static void large_push_is_acknowledged_by_position(void **state)
+WORKER_ONLY static void large_push_is_acknowledged_by_position(void **state)
 {
 	struct delivery_span span = {.message = 9,
 		.count = FRAME_ROUTES_MAX,

@@ -94,8 +94,8 @@ uint64_t fix_count(const struct fix *f, enum counter id)
 
 // --- pushes -------------------------------------------------------------------------------------------
 
-static uint32_t build(struct fix *f, uint32_t gateway, struct delivery_span *span, uint32_t spans,
-	const uint32_t *slots, uint8_t *body, uint32_t cap)
+WORKER_ONLY static uint32_t build(struct fix *f, uint32_t gateway, struct delivery_span *span,
+	uint32_t spans, const uint32_t *slots, uint8_t *body, uint32_t cap)
 {
 	struct wire_buf out = {.p = body, .cap = cap, .ok = true};
 	struct wire_push push = {.push_id = 77, .gateway_boot = f->gateway[gateway].boot};
@@ -129,7 +129,7 @@ static uint32_t build(struct fix *f, uint32_t gateway, struct delivery_span *spa
 	return out.len;
 }
 
-static void cut(
+WORKER_ONLY static void cut(
 	struct fix *f, const uint8_t *body, uint32_t bytes, struct dgram **frame, uint32_t frames)
 {
 	const uint32_t part = (bytes + frames - 1) / frames;

@@ -50,9 +50,10 @@ void fix_stop(struct fix *f);
 // Sends a push to a gateway: one record and span for each of `spans`, whose routes are the next of
 // `slots`. `first` is filled in. More than one datagram when `frames` > 1.
 void fix_push(struct fix *f, uint32_t gateway, struct delivery_span *span, uint32_t spans,
-	const uint32_t *slots, uint32_t frames);
+	const uint32_t *slots, uint32_t frames) WORKER_ONLY;
 // The common case: `count` routes of one message, slots message * 8 and on.
-void fix_push_one(struct fix *f, uint32_t gateway, uint32_t message, uint32_t count, uint8_t ack);
+void fix_push_one(
+	struct fix *f, uint32_t gateway, uint32_t message, uint32_t count, uint8_t ack) WORKER_ONLY;
 
 // A push as the gateway saw it.
 struct fix_sent {
@@ -68,12 +69,12 @@ struct fix_sent {
 bool fix_take_sent(struct fix *f, struct fix_sent *sent);
 
 void fix_ack(struct fix *f, const struct fix_sent *sent, const uint16_t *retryable,
-	uint32_t retryable_count, const uint16_t *dropped, uint32_t dropped_count);
-void fix_receipt(struct fix *f, const struct fix_sent *sent, uint32_t position);
+	uint32_t retryable_count, const uint16_t *dropped, uint32_t dropped_count) WORKER_ONLY;
+void fix_receipt(struct fix *f, const struct fix_sent *sent, uint32_t position) WORKER_ONLY;
 // Ticks to `now`, as a worker would.
-void fix_tick_to(struct fix *f, uint64_t now);
+void fix_tick_to(struct fix *f, uint64_t now) WORKER_ONLY;
 // Pushes every retry that is due, one record each. Returns: number.
-uint32_t fix_retry_all(struct fix *f);
+uint32_t fix_retry_all(struct fix *f) WORKER_ONLY;
 // Ends an incarnation and gives its index to the next one.
 void fix_gateway_restart(struct fix *f, uint32_t gateway);
 uint64_t fix_count(const struct fix *f, enum counter id);

@@ -49,7 +49,7 @@ struct model {
 
 static struct model m;
 
-static uint32_t pick(uint32_t n)
+WORKER_ONLY static uint32_t pick(uint32_t n)
 {
 	return (uint32_t)(unit_random(&m.seed) >> 20) % n;
 }
@@ -115,7 +115,7 @@ static void watch(void *ctx, uint32_t number, enum counter how, uint32_t count)
 
 // --- what was sent ------------------------------------------------------------------------------------
 
-static uint32_t id_slot(uint32_t id)
+WORKER_ONLY static uint32_t id_slot(uint32_t id)
 {
 	const uint32_t slot = id & LARGE_BIT ? m.f.limits.inflight + (id & ~LARGE_BIT) : id;
 
@@ -123,7 +123,7 @@ static uint32_t id_slot(uint32_t id)
 	return slot;
 }
 
-static void take_sent(void)
+WORKER_ONLY static void take_sent(void)
 {
 	static struct fix_sent sent;
 
@@ -151,7 +151,7 @@ static void take_sent(void)
 
 // --- steps --------------------------------------------------------------------------------------------
 
-static uint32_t free_message(void)
+WORKER_ONLY static uint32_t free_message(void)
 {
 	for (uint32_t k = 0; k < 20; k++) {
 		const uint32_t number = pick(MODEL_MESSAGES);
@@ -163,7 +163,7 @@ static uint32_t free_message(void)
 }
 
 // A new message's span; its slots go to `slots`. Returns: routes, 0 when no number is free.
-static uint32_t new_message(
+WORKER_ONLY static uint32_t new_message(
 	uint32_t gateway, uint32_t count, struct delivery_span *span, uint32_t *slots)
 {
 	const uint32_t number = free_message();
@@ -196,7 +196,7 @@ static uint32_t new_message(
 	return count;
 }
 
-static void step_send(void)
+WORKER_ONLY static void step_send(void)
 {
 	const uint32_t gateway = 1 + pick(FIX_GATEWAYS), kind = pick(60);
 	struct delivery_span span[8];
@@ -220,7 +220,7 @@ static void step_send(void)
 }
 
 // A push to answer: mostly one that is kept, at times any that ever was.
-static struct fix_sent *some_push(void)
+WORKER_ONLY static struct fix_sent *some_push(void)
 {
 	struct fix_sent *push = NULL;
 
@@ -234,7 +234,7 @@ static struct fix_sent *some_push(void)
 	return NULL;
 }
 
-static void step_ack(void)
+WORKER_ONLY static void step_ack(void)
 {
 	static uint16_t retryable[FRAME_ROUTES_MAX], dropped[FRAME_ROUTES_MAX];
 	const struct fix_sent *push = some_push();
@@ -266,7 +266,7 @@ static void step_ack(void)
 }
 
 // True when this push must know the route: it is open, and its incarnation as far as delivery has seen.
-static bool must_end(const struct fix_sent *push, uint32_t p)
+WORKER_ONLY static bool must_end(const struct fix_sent *push, uint32_t p)
 {
 	const struct message *msg = &m.message[push->message[p]];
 
@@ -274,7 +274,7 @@ static bool must_end(const struct fix_sent *push, uint32_t p)
 	       msg->ack == WIRE_ACK_CLIENT && !gateway_lost(msg);
 }
 
-static void step_receipt(void)
+WORKER_ONLY static void step_receipt(void)
 {
 	const struct fix_sent *push = some_push();
 	bool must;
@@ -291,7 +291,7 @@ static void step_receipt(void)
 		assert_int_equal(m.message[push->message[p]].open, 0);
 }
 
-static void step_time(void)
+WORKER_ONLY static void step_time(void)
 {
 	m.doing = DOING_TICK;
 	if (pick(3) == 0) {
@@ -306,7 +306,7 @@ static void step_time(void)
 		delivery_tick(m.f.d, m.f.now, 1 + pick(64));
 }
 
-static void end_one(const struct delivery_retry *retry)
+WORKER_ONLY static void end_one(const struct delivery_retry *retry)
 {
 	uint8_t entry[WIRE_ROUTE_BYTES];
 
@@ -317,7 +317,7 @@ static void end_one(const struct delivery_retry *retry)
 }
 
 // Takes some retries and pushes those of one gateway together, at times with a new message among them.
-static void step_retry(void)
+WORKER_ONLY static void step_retry(void)
 {
 	struct {
 		struct delivery_span span[24];
@@ -365,7 +365,7 @@ static void step_retry(void)
 	}
 }
 
-static void step_gateway(void)
+WORKER_ONLY static void step_gateway(void)
 {
 	const uint32_t g = 1 + pick(FIX_GATEWAYS);
 
@@ -387,7 +387,7 @@ static void step_gateway(void)
 		delivery_gateway_down(m.f.d, g);
 }
 
-static void step_close(void)
+WORKER_ONLY static void step_close(void)
 {
 	const uint32_t number = pick(MODEL_MESSAGES);
 	const struct message *msg = &m.message[number];
@@ -396,7 +396,7 @@ static void step_close(void)
 		m.f.closed[msg->gateway][number * MODEL_ROUTES + pick(msg->count)] = true;
 }
 
-static void step(void)
+WORKER_ONLY static void step(void)
 {
 	const uint32_t dice = pick(1000);
 
@@ -424,7 +424,7 @@ static void step(void)
 // --- what must always hold ----------------------------------------------------------------------------
 
 // Every open route is at home in exactly one record.
-static void check_homes(void)
+WORKER_ONLY static void check_homes(void)
 {
 	uint32_t open = 0, homes = 0, inflight = 0;
 
@@ -458,7 +458,7 @@ static void check_homes(void)
 	assert_int_equal(m.routes_in, m.f.ends + open);
 }
 
-static void settle_all(void)
+WORKER_ONLY static void settle_all(void)
 {
 	uint64_t counted = 0;
 	struct delivery_stats stats;
@@ -484,7 +484,7 @@ static void settle_all(void)
 	assert_int_equal(counted, m.routes_in);
 }
 
-static void run(uint64_t seed, uint32_t steps)
+WORKER_ONLY static void run(uint64_t seed, uint32_t steps)
 {
 	memset(&m, 0, sizeof(m));
 	m.seed = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
@@ -509,7 +509,7 @@ static void run(uint64_t seed, uint32_t steps)
 	fix_stop(&m.f);
 }
 
-static void every_route_ends_exactly_once(void **state)
+WORKER_ONLY static void every_route_ends_exactly_once(void **state)
 {
 	const char *seed = getenv("MODEL_SEED");
 

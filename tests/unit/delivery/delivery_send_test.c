@@ -7,13 +7,13 @@
 static struct fix fix;
 static struct fix_sent sent;
 
-static int setup(void **state)
+WORKER_ONLY static int setup(void **state)
 {
 	fix_init(&fix);
 	return 0;
 }
 
-static struct delivery_stats stats_of(void)
+WORKER_ONLY static struct delivery_stats stats_of(void)
 {
 	struct delivery_stats stats;
 
@@ -21,7 +21,7 @@ static struct delivery_stats stats_of(void)
 	return stats;
 }
 
-static void limits_out_of_range_are_refused(void **state)
+WORKER_ONLY static void limits_out_of_range_are_refused(void **state)
 {
 	static const struct delivery_io io;
 	struct delivery_limits l = fix.limits;
@@ -49,7 +49,7 @@ static void limits_out_of_range_are_refused(void **state)
 	assert_null(delivery_create(&l, &io));
 }
 
-static void push_is_sealed_addressed_and_numbered(void **state)
+WORKER_ONLY static void push_is_sealed_addressed_and_numbered(void **state)
 {
 	fix_start(&fix);
 	fix_push_one(&fix, 2, 5, 3, WIRE_ACK_GATEWAY);
@@ -70,7 +70,7 @@ static void push_is_sealed_addressed_and_numbered(void **state)
 	fix_stop(&fix);
 }
 
-static void push_of_ack_none_keeps_nothing(void **state)
+WORKER_ONLY static void push_of_ack_none_keeps_nothing(void **state)
 {
 	fix_start(&fix);
 	fix_push_one(&fix, 1, 5, 3, WIRE_ACK_NONE);
@@ -84,7 +84,7 @@ static void push_of_ack_none_keeps_nothing(void **state)
 	fix_stop(&fix);
 }
 
-static void segmented_push_is_one_push(void **state)
+WORKER_ONLY static void segmented_push_is_one_push(void **state)
 {
 	struct delivery_span span = {.message = 9,
 		.count = 400,
@@ -109,7 +109,7 @@ static void segmented_push_is_one_push(void **state)
 	fix_stop(&fix);
 }
 
-static void full_window_waits_in_order_and_goes_on_after_an_ack(void **state)
+WORKER_ONLY static void full_window_waits_in_order_and_goes_on_after_an_ack(void **state)
 {
 	struct fix_sent first;
 
@@ -136,7 +136,7 @@ static void full_window_waits_in_order_and_goes_on_after_an_ack(void **state)
 	fix_stop(&fix);
 }
 
-static void nothing_overtakes_the_backlog(void **state)
+WORKER_ONLY static void nothing_overtakes_the_backlog(void **state)
 {
 	struct fix_sent first;
 
@@ -171,7 +171,7 @@ static void nothing_overtakes_the_backlog(void **state)
 	fix_stop(&fix);
 }
 
-static void full_backlog_ends_the_newest(void **state)
+WORKER_ONLY static void full_backlog_ends_the_newest(void **state)
 {
 	fix.limits.window = 1;
 	fix.limits.backlog = 2;
@@ -184,7 +184,7 @@ static void full_backlog_ends_the_newest(void **state)
 	fix_stop(&fix);
 }
 
-static void used_up_records_end_the_newest(void **state)
+WORKER_ONLY static void used_up_records_end_the_newest(void **state)
 {
 	fix.limits.inflight = 16;
 	fix.limits.inflight_large = 4;
@@ -198,7 +198,7 @@ static void used_up_records_end_the_newest(void **state)
 	fix_stop(&fix);
 }
 
-static void one_gateway_leaves_records_for_the_others(void **state)
+WORKER_ONLY static void one_gateway_leaves_records_for_the_others(void **state)
 {
 	fix.limits.inflight = 20;
 	fix.limits.inflight_large = 4;
@@ -213,7 +213,7 @@ static void one_gateway_leaves_records_for_the_others(void **state)
 	fix_stop(&fix);
 }
 
-static void many_spans_are_kept_and_used_up_spans_end_the_newest(void **state)
+WORKER_ONLY static void many_spans_are_kept_and_used_up_spans_end_the_newest(void **state)
 {
 	struct delivery_span span[DELIVERY_SPANS_MAX];
 	uint32_t slots[DELIVERY_SPANS_MAX];
@@ -246,7 +246,7 @@ static void many_spans_are_kept_and_used_up_spans_end_the_newest(void **state)
 	fix_stop(&fix);
 }
 
-static void dead_gateway_ends_the_push_at_once(void **state)
+WORKER_ONLY static void dead_gateway_ends_the_push_at_once(void **state)
 {
 	fix_start(&fix);
 	atomic_store(&fix.gateway[1].alive, false);
@@ -257,7 +257,7 @@ static void dead_gateway_ends_the_push_at_once(void **state)
 	fix_stop(&fix);
 }
 
-static void routes_that_could_not_be_pushed_are_counted(void **state)
+WORKER_ONLY static void routes_that_could_not_be_pushed_are_counted(void **state)
 {
 	fix_start(&fix);
 	delivery_end(fix.d, 12, CTR_ROUTE_NO_BUFFER, 9);
@@ -266,7 +266,7 @@ static void routes_that_could_not_be_pushed_are_counted(void **state)
 	fix_stop(&fix);
 }
 
-static void destroy_frees_what_is_held(void **state)
+WORKER_ONLY static void destroy_frees_what_is_held(void **state)
 {
 	fix.limits.window = 1;
 	fix_start(&fix);

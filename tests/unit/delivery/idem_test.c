@@ -8,7 +8,8 @@
 
 #define AGE (100 * NS_PER_S)
 
-static struct idem_record *done(struct idem *idem, uint64_t channel, uint64_t id, uint64_t now)
+WORKER_ONLY static struct idem_record *done(
+	struct idem *idem, uint64_t channel, uint64_t id, uint64_t now)
 {
 	struct idem_record *r = idem_take(idem, channel, id, now);
 
@@ -19,13 +20,13 @@ static struct idem_record *done(struct idem *idem, uint64_t channel, uint64_t id
 	return r;
 }
 
-static void sizes_out_of_range_are_refused(void **state)
+WORKER_ONLY static void sizes_out_of_range_are_refused(void **state)
 {
 	assert_null(idem_create(15, AGE));
 	assert_null(idem_create((1u << 24) + 1, AGE));
 }
 
-static void repeat_finds_the_first_outcome(void **state)
+WORKER_ONLY static void repeat_finds_the_first_outcome(void **state)
 {
 	struct idem *idem = idem_create(16, AGE);
 	struct idem_record *r;
@@ -42,7 +43,7 @@ static void repeat_finds_the_first_outcome(void **state)
 	idem_destroy(idem);
 }
 
-static void at_least_entries_and_at_most_twice_as_many_are_remembered(void **state)
+WORKER_ONLY static void at_least_entries_and_at_most_twice_as_many_are_remembered(void **state)
 {
 	struct idem *idem = idem_create(100, AGE);
 
@@ -57,7 +58,7 @@ static void at_least_entries_and_at_most_twice_as_many_are_remembered(void **sta
 	idem_destroy(idem);
 }
 
-static void nothing_outlives_its_age(void **state)
+WORKER_ONLY static void nothing_outlives_its_age(void **state)
 {
 	struct idem *idem = idem_create(1000, AGE);
 
@@ -72,7 +73,7 @@ static void nothing_outlives_its_age(void **state)
 	idem_destroy(idem);
 }
 
-static void a_pause_longer_than_the_age_forgets_all(void **state)
+WORKER_ONLY static void a_pause_longer_than_the_age_forgets_all(void **state)
 {
 	struct idem *idem = idem_create(1000, AGE);
 
@@ -83,7 +84,7 @@ static void a_pause_longer_than_the_age_forgets_all(void **state)
 	idem_destroy(idem);
 }
 
-static void forgotten_publish_is_new_again_and_takes_no_room(void **state)
+WORKER_ONLY static void forgotten_publish_is_new_again_and_takes_no_room(void **state)
 {
 	struct idem *idem = idem_create(64, AGE);
 
@@ -104,7 +105,7 @@ static void forgotten_publish_is_new_again_and_takes_no_room(void **state)
 	idem_destroy(idem);
 }
 
-static void forgetting_keeps_the_rest_of_a_run(void **state)
+WORKER_ONLY static void forgetting_keeps_the_rest_of_a_run(void **state)
 {
 	struct idem *idem = idem_create(16, UINT64_MAX);
 	uint64_t seed = 99;

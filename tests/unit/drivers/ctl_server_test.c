@@ -460,6 +460,7 @@ static void a_pipe_gives_answers_in_order(void **state)
 		assert_int_equal(ctl_pipe_send(pipe, request, 1000), 0);
 		json_decref(request);
 	}
+	assert_int_equal(ctl_pipe_flush(pipe, 1000), 0);
 	turn(f);
 	for (int i = 0; i < 50; i++) {
 		json_t *answer = ctl_pipe_receive(pipe, 1000);

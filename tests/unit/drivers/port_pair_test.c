@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // Two ports of two workers each, joined by a memif pair in one process, no hugepages: what one sends the
 // other receives, through the real EAL, pool and device queues. One thread plays every role.
+// One file because starting EAL and the pair once serves all of it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,8 @@
 
 #include <cmocka.h>
 #include <errno.h>
+
+#include <rte_alarm.h>
 
 #include "port_pvt.h"
 
@@ -57,6 +60,7 @@ static struct conf conf_make(
 
 	strcpy(c.eal.lcores, "auto");
 	strcpy(c.node.log_level, "warn");
+	strcpy(c.eal.extra, "--no-telemetry");  // its socket would keep EAL's folder
 	snprintf(c.eal.file_prefix, sizeof(c.eal.file_prefix), "tc_pair_%d", getpid());
 	snprintf(c.port.device, sizeof(c.port.device),
 		"net_memif%u%s,role=%s,id=%u,socket=%s/s%u,socket-abstract=no", id,
@@ -158,12 +162,29 @@ static void open_pair(struct pair *p, uint32_t id, uint16_t mtu, uint32_t buffer
 	wait_for(p, link_up(&p->a) && link_up(&p->b));
 }
 
+static void note(void *arg)
+{
+	atomic_store((_Atomic int *)arg, 1);
+}
+
+// The memif driver frees a connection from EAL's interrupt thread when the peer leaves, and again from
+// whoever closes the device meanwhile: the second side is closed only when that thread is done, which a
+// timer of its own shows, as it does one thing at a time.
 static void close_pair(struct pair *p)
 {
+	const uint64_t until = time_now_ns() + 10 * NS_PER_S;
+	_Atomic int done = 0;
+
 	empty_inbox(&p->a);
 	empty_inbox(&p->b);
-	port_close(p->a.port);
 	port_close(p->b.port);
+	while (link_up(&p->a) && time_now_ns() < until)
+		poll_side(p, &p->a);
+	if (rte_eal_alarm_set(1, note, (void *)&done) == 0)
+		while (!atomic_load(&done))
+			;
+	empty_inbox(&p->a);
+	port_close(p->a.port);
 }
 
 static int group_setup(void **state)

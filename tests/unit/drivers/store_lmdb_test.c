@@ -27,6 +27,7 @@ static struct store_limits limits = {
 	.journal_commits = 1000, .dedup_commits = 1000, .stages = 4, .stage_commits = 1000};
 
 static char dir[64];
+static pid_t child;  // 0: none; a failed test's is ended by its teardown
 
 static int setup(void **state)
 {
@@ -41,11 +42,26 @@ static int teardown(void **state)
 	char path[128];
 
 	(void)state;
+	if (child > 0) {
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		child = 0;
+	}
 	for (size_t i = 0; i < sizeof(file) / sizeof(file[0]); i++) {
 		snprintf(path, sizeof(path), "%s/%s", dir, file[i]);
 		unlink(path);
 	}
 	return rmdir(dir);
+}
+
+static int child_end(void)
+{
+	const pid_t pid = child;
+	int status = 0;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	child = 0;
+	return status;
 }
 
 static struct store_lmdb *open_writer(bool sync)
@@ -255,11 +271,10 @@ static void another_process_sees_only_whole_commits(void **state)
 	store_lmdb_close(db);
 	assert_int_equal(pipe(pipe_fd), 0);
 
-	const pid_t pid = fork();
-
-	if (pid == 0)
+	child = fork();
+	if (child == 0)
 		_exit(reader_process(pipe_fd[1]));
-	assert_true(pid > 0);
+	assert_true(child > 0);
 	db = open_writer(false);
 	assert_non_null(db);
 	close(pipe_fd[1]);
@@ -267,9 +282,51 @@ static void another_process_sees_only_whole_commits(void **state)
 	close(pipe_fd[0]);
 	for (uint64_t n = 1; n <= 3000; n++)
 		assert_int_equal(write_batch(db, n), 0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
+	status = child_end();
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
+	store_lmdb_close(db);
+}
+
+static void a_reader_with_a_smaller_map_follows_the_growth(void **state)
+{
+	struct store_lmdb *db = open_writer(false);
+	struct store_lmdb_info info;
+	int ready[2], go[2], status;
+	char byte;
+
+	(void)state;
+	assert_non_null(db);
+	store_lmdb_close(db);
+	assert_int_equal(pipe(ready), 0);
+	assert_int_equal(pipe(go), 0);
+
+	child = fork();
+	if (child == 0) {
+		const char *why;
+
+		if (store_lmdb_open(dir, UINT64_C(1) << 20, false, true, &db, &why) != 0 ||
+			read_whole(db) != 0 || write(ready[1], "r", 1) != 1 || read(go[0], &byte, 1) != 1)
+			_exit(1);
+		_exit(read_whole(db) == 5000 && read_whole(db) == 5000 ? 0 : 2);
+	}
+	close(ready[1]);
+	close(go[0]);
+	db = open_writer(false);
+	assert_non_null(db);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	limits.journal_commits = 1000000;
+	for (uint64_t n = 1; n <= 5000; n++)
+		assert_int_equal(write_batch(db, n), 0);
+	limits.journal_commits = 1000;
+	assert_int_equal(store_lmdb_info(db, &info), 0);
+	assert_true(info.used_bytes > 3u << 19);
+	assert_int_equal(write(go[1], "g", 1), 1);
+	status = child_end();
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	close(ready[0]);
+	close(go[1]);
 	store_lmdb_close(db);
 }
 
@@ -303,21 +360,20 @@ static void a_killed_writer_loses_no_committed_batch(void **state)
 
 		assert_int_equal(pipe(pipe_fd), 0);
 
-		const pid_t pid = fork();
-
-		if (pid == 0) {
+		child = fork();
+		if (child == 0) {
 			close(pipe_fd[0]);
 			_exit(writer_process(pipe_fd[1]));
 		}
-		assert_true(pid > 0);
+		assert_true(child > 0);
 		close(pipe_fd[1]);
 		while (said < until && read(pipe_fd[0], &n, sizeof(n)) == sizeof(n))
 			said = n;
 		// Somewhere in the next commits: the child goes on while this spins.
 		for (volatile int spin = rand() % 3000000; spin > 0; spin--)
 			;
-		kill(pid, SIGKILL);
-		assert_int_equal(waitpid(pid, &status, 0), pid);
+		kill(child, SIGKILL);
+		status = child_end();
 		assert_true(WIFSIGNALED(status));
 		while (read(pipe_fd[0], &n, sizeof(n)) == sizeof(n))
 			said = n;
@@ -340,7 +396,7 @@ static void a_killed_readers_slot_is_cleared(void **state)
 {
 	struct store_lmdb *db = open_writer(false);
 	struct store_lmdb_info info;
-	int pipe_fd[2], status;
+	int pipe_fd[2];
 	char byte;
 
 	(void)state;
@@ -348,9 +404,8 @@ static void a_killed_readers_slot_is_cleared(void **state)
 	store_lmdb_close(db);
 	assert_int_equal(pipe(pipe_fd), 0);
 
-	const pid_t pid = fork();
-
-	if (pid == 0) {
+	child = fork();
+	if (child == 0) {
 		const char *why;
 		struct store_tx tx;
 
@@ -360,16 +415,16 @@ static void a_killed_readers_slot_is_cleared(void **state)
 		pause();
 		_exit(0);
 	}
+	close(pipe_fd[1]);
 	db = open_writer(false);
 	assert_non_null(db);
 	assert_int_equal(read(pipe_fd[0], &byte, 1), 1);
-	kill(pid, SIGKILL);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
+	kill(child, SIGKILL);
+	assert_true(WIFSIGNALED(child_end()));
 	assert_int_equal(store_lmdb_info(db, &info), 0);
 	assert_int_equal(info.readers_cleared, 1);
 	assert_true(info.readers_max > 0 && info.map_bytes == MAP_BYTES && info.used_bytes > 0);
 	close(pipe_fd[0]);
-	close(pipe_fd[1]);
 	store_lmdb_close(db);
 }
 
@@ -472,6 +527,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(random_commands_give_what_plain_sets_give),
 		T(another_process_sees_only_whole_commits),
+		T(a_reader_with_a_smaller_map_follows_the_growth),
 		T(a_killed_writer_loses_no_committed_batch),
 		T(a_killed_readers_slot_is_cleared),
 		T(a_second_writer_is_refused_with_a_reason),

@@ -67,6 +67,8 @@ static int source_page(void *source, const struct channel_key *key, enum store_l
 	store_map_read(w->map, &tx);
 	rc = store_read_page(&tx, key, list, after, max, uids, cap, page);
 	page->generation = WORLD_GENERATION + w->generation_shift;
+	if (rc == 0 && w->page_garble)
+		uids[0] = 0;
 	return rc;
 }
 
@@ -448,6 +450,54 @@ const char *world_members(struct world *w, const char *chan)
 	for (uint32_t i = 0; i < n; i++)
 		at += (size_t)sprintf(text + at, "%s%s", i == 0 ? "" : " ",
 			name[i] + (name[i][0] == ' '));
+	return text;
+}
+
+// Packed UIDs of one list, in byte order. Returns: bytes.
+static uint32_t stored_list(struct world *w, const struct channel_key *key, enum store_list list,
+	uint8_t *out, uint32_t cap)
+{
+	struct id_view after = {0};
+	struct store_page page;
+	struct store_tx tx;
+	uint32_t len = 0;
+
+	store_map_read(w->map, &tx);
+	do {
+		const uint8_t *p = out + len;
+
+		if (store_read_page(&tx, key, list, after, 100, out + len, cap - len, &page) != 0)
+			return 0;
+		len += page.bytes_used;
+		while (store_uids_next(&p, out + len, &after))
+			;
+	} while (!page.last);
+	return len;
+}
+
+const char *world_stored(struct world *w, const char *chan)
+{
+	static uint8_t members[1 << 18], deny[1 << 18];
+	static char text[1 << 20];
+	struct channel_key key;
+	const uint8_t *m = members, *m_end, *d_end;
+	struct id_view uid;
+	size_t at = 0;
+
+	channel_key_set(&key, CHANNEL_GROUP, chan, (uint8_t)strlen(chan));
+	m_end = members + stored_list(w, &key, STORE_MEMBERS, members, sizeof(members));
+	d_end = deny + stored_list(w, &key, STORE_DENY, deny, sizeof(deny));
+	text[0] = 0;
+	while (store_uids_next(&m, m_end, &uid)) {
+		const uint8_t *d = deny;
+		struct id_view other;
+		bool denied = false;
+
+		while (store_uids_next(&d, d_end, &other))
+			denied |= id_equal(uid, other);
+		at += (size_t)sprintf(text + at, "%s%s%.*s", at == 0 ? "" : " ", denied ? "!" : "",
+			uid.len, (const char *)uid.bytes);
+	}
 	return text;
 }
 

@@ -38,6 +38,7 @@ struct world {
 	uint32_t deltas;
 	// source faults
 	int page_rc, channel_rc, position_rc;  // answered while not 0
+	bool page_garble;                      // pages are not well formed
 	uint32_t pages;                        // read so far
 	void (*on_page)(struct world *w);      // before each page
 	// wakes, by who
@@ -74,6 +75,9 @@ struct tag *world_tag(struct world *w, const char *chan) CONTROL_ONLY;
 bool world_usable(struct world *w, const char *chan);
 // Members of the current tag in byte order, "a b !c": ! marks denied ones. In a static buffer.
 const char *world_members(struct world *w, const char *chan) CONTROL_ONLY;
+
+// The same of the store, as of now.
+const char *world_stored(struct world *w, const char *chan);
 
 uint64_t world_count(const struct world *w, enum counter id);
 

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+// tagcastd: command line, configuration check, module table.
+#include <argp.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sysexits.h>
+
+#include "app.h"
+#include "base_fault.h"
+#include "base_log.h"
+#include "base_time.h"
+#include "meta_child.h"
+#include "wire_auth.h"
+
+#ifndef TAGCAST_NO_JEMALLOC
+// Read by jemalloc before main: purging happens on its own threads, never on a worker.
+const char *malloc_conf = "background_thread:true,dirty_decay_ms:5000,muzzy_decay_ms:5000";
+#endif
+
+#define META_STOP_NS (5 * NS_PER_S)  // from SIGTERM to SIGKILL of the meta process
+
+struct options {
+	const char *file;
+	bool check;
+	bool print;
+};
+
+static error_t on_option(int key, char *arg, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case 'c':
+		o->file = arg;
+		return 0;
+	case 't':
+		o->file = arg;
+		o->check = true;
+		return 0;
+	case 'p':
+		o->file = arg;
+		o->print = true;
+		return 0;
+	case ARGP_KEY_END:
+		if (o->file == NULL)
+			argp_error(state, "a configuration file is needed: -c FILE");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+const char *argp_program_version = "tagcastd 0.1.0";
+
+static const struct argp_option option_table[] = {
+	{"config", 'c', "FILE", 0, "Run with this configuration", 0},
+	{"check", 't', "FILE", 0, "Check a configuration and exit: 0 valid, 78 not. Needs no root", 0},
+	{"print", 'p', "FILE", 0, "Print the effective configuration and exit", 0},
+	{0},
+};
+static const struct argp argp_table = {
+	.options = option_table,
+	.parser = on_option,
+	.doc = "The fast process of a tagcast node. It starts tagcast-metad itself unless meta.mode is "
+	       "external.",
+};
+
+// Signals are read from a descriptor by the control core; blocked before any other thread exists.
+static int init_signals(struct app *app)
+{
+	sigset_t set;
+
+	(void)app;
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	return -pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+static int init_log(struct app *app)
+{
+	static const char *const levels[] = {"error", "warn", "info", "debug"};
+
+	log_set_program("tagcastd");
+	for (unsigned i = 0; i < 4; i++)
+		if (strcmp(app->conf.node.log_level, levels[i]) == 0)
+			log_set_level((enum log_level)i);
+	return 0;
+}
+
+static int make_folder(const char *path)
+{
+	if (mkdir(path, 0750) != 0 && errno != EEXIST) {
+		LOG(LOG_ERROR, "main", "E1001", "cannot create folder %s: %s", path, strerror(errno));
+		return -errno;
+	}
+	return 0;
+}
+
+static int init_folders(struct app *app)
+{
+	const int rc = make_folder(app->conf.node.run_dir);
+
+	return rc != 0 ? rc : make_folder(app->conf.node.data_dir);
+}
+
+static int init_identity(struct app *app)
+{
+	if (wire_auth_init() != 0) {
+		LOG(LOG_ERROR, "main", "E1002", "the cryptography library does not start");
+		return -EIO;
+	}
+	uint64_t seed;
+
+	wire_random(&app->boot, sizeof(app->boot));
+	app->boot |= 1;
+	wire_random(&seed, sizeof(seed));
+	id_hash_seed(seed);
+	for (uint32_t w = 0; w < app->conf.workers.count; w++) {
+		app->counters[w] = aligned_alloc(64, sizeof(struct counters));
+		if (app->counters[w] == NULL)
+			return -ENOMEM;
+		memset(app->counters[w], 0, sizeof(struct counters));
+	}
+	return 0;
+}
+
+static void fini_identity(struct app *app)
+{
+	for (uint32_t w = 0; w < WORKERS_MAX; w++)
+		free(app->counters[w]);
+}
+
+static int init_eal(struct app *app)
+{
+	const char *why = "";
+	const int rc = port_eal_start(&app->conf, &why);
+
+	if (rc != 0)
+		LOG(LOG_ERROR, "port", "E1101", "EAL does not start: %s (arguments: %s)", why,
+			port_eal_args());
+	else
+		LOG(LOG_INFO, "port", "I1101", "EAL started: %s", port_eal_args());
+	return rc;
+}
+
+static void fini_eal(struct app *app)
+{
+	(void)app;
+	port_eal_stop();
+}
+
+static int init_port(struct app *app)
+{
+	const char *why = "";
+	const int rc = port_open(&app->conf, app->counters, &app->port, &why);
+
+	if (rc != 0)
+		LOG(LOG_ERROR, "port", "E1102", "port %s does not open: %s", app->conf.port.device,
+			why);
+	return rc;
+}
+
+static void fini_port(struct app *app)
+{
+	port_close(app->port);
+}
+
+static int init_source(struct app *app)
+{
+	const int rc = source_store_open(app->conf.node.data_dir, app->conf.meta.map_bytes,
+		&app->source);
+
+	if (rc != 0)
+		LOG(LOG_ERROR, "source", "E1201", "cannot use the store in %s: %s",
+			app->conf.node.data_dir, strerror(-rc));
+	return rc;
+}
+
+static void fini_source(struct app *app)
+{
+	source_store_close(app->source);
+}
+
+static int init_node(struct app *app)
+{
+	struct node_params params;
+	const char *why = "no memory";
+	int rc = app_node_params(app, &params);
+
+	if (rc == 0)
+		rc = node_create(&params, &app->node, &why);
+	if (rc != 0)
+		LOG(LOG_ERROR, "node", "E1301", "the node cannot be made: %s", why);
+	return rc;
+}
+
+static void fini_node(struct app *app)
+{
+	node_destroy(app->node);
+}
+
+static int init_meta(struct app *app)
+{
+	const struct conf *conf = &app->conf;
+	const struct meta_child_params params = {
+		.program = conf->meta.program[0] != 0 ? conf->meta.program : "tagcast-metad",
+		.run_dir = conf->node.run_dir,
+		.data_dir = conf->node.data_dir,
+		.log_level = conf->node.log_level,
+		.node_id = conf->node.id,
+		.cluster_id = conf->node.cluster_id,
+		.map_bytes = conf->meta.map_bytes,
+		.fence_wait_ns = conf->meta.fence_wait_ns,
+		.journal_commits = conf->meta.journal_commits,
+		.dedup_commits = conf->meta.dedup_commits,
+		.stages = conf->meta.stages,
+		.feed_backlog_bytes = conf->meta.feed_backlog_bytes,
+	};
+	int rc;
+
+	if (conf->meta.mode == CONF_META_EXTERNAL)
+		return 0;
+	rc = meta_child_create(&params, &app->meta);
+	if (rc != 0)
+		LOG(LOG_ERROR, "meta", "E1401", "cannot run %s: %s", conf->meta.program,
+			strerror(-rc));
+	return rc;
+}
+
+// Gives the child time to finish its transaction, then ends it.
+static void fini_meta(struct app *app)
+{
+	struct meta_child_info info = {.running = true};
+
+	if (app->meta == NULL)
+		return;
+	role_take_control();
+	meta_child_stop(app->meta, time_now_ns() + META_STOP_NS);
+	while (info.running) {
+		struct pollfd fd = {.fd = meta_child_fd(app->meta), .events = POLLIN};
+
+		poll(&fd, 1, 50);
+		meta_child_process(app->meta, time_now_ns());
+		meta_child_info(app->meta, &info);
+	}
+	role_drop_control();
+	meta_child_destroy(app->meta);
+	app->meta = NULL;
+}
+
+// Started from first to last, stopped from last to first, also when a start fails half way.
+static const struct app_module modules[] = {
+	{"log", init_log, NULL},
+	{"signals", init_signals, NULL},
+	{"folders", init_folders, NULL},
+	{"identity", init_identity, fini_identity},
+	{"eal", init_eal, fini_eal},
+	{"port", init_port, fini_port},
+	{"source", init_source, fini_source},
+	{"node", init_node, fini_node},
+	{"meta", init_meta, fini_meta},
+	{"control", app_control_open, app_control_close},
+	{"workers", app_workers_start, app_workers_stop},
+};
+#define MODULES (sizeof(modules) / sizeof(modules[0]))
+
+static int run(struct app *app)
+{
+	size_t started = 0;
+	int rc = 0;
+
+	for (; started < MODULES; started++) {
+		rc = modules[started].init(app);
+		if (rc != 0) {
+			LOG(LOG_ERROR, "main", "E1000", "module %s did not start: %s",
+				modules[started].name, strerror(-rc));
+			break;
+		}
+	}
+	if (rc == 0)
+		rc = app_control_run(app);
+	while (started-- > 0)
+		if (modules[started].fini != NULL)
+			modules[started].fini(app);
+	return rc;
+}
+
+// Faults of a test build are armed from the environment; a release build has no such code.
+static void arm_faults(void)
+{
+#ifdef TAGCAST_TEST_HOOKS
+	const char *name = getenv("TAGCAST_FAULT");
+
+	if (name != NULL && fault_arm(name, 1) != 0)
+		LOG(LOG_ERROR, "main", "E1003", "no such fault: %s", name);
+#endif
+}
+
+int main(int argc, char **argv)
+{
+	static struct app app;
+	struct options options = {0};
+	char error[CONF_ERROR_MAX];
+
+	argp_parse(&argp_table, argc, argv, 0, NULL, &options);
+	if (conf_load(options.file, &app.conf, error) != 0) {
+		fprintf(stderr, "%s\n", error);
+		return EX_CONFIG;
+	}
+	if (options.check) {
+		printf("%s: valid\n", options.file);
+		return 0;
+	}
+	if (options.print) {
+		conf_print(&app.conf, stdout);
+		return 0;
+	}
+	app.conf_file = options.file;
+	app.epoll_fd = app.wake_fd = app.signal_fd = -1;
+	app.started_ns = time_now_ns();
+	arm_faults();
+	const int rc = run(&app);
+
+	if (rc == 0)
+		return 0;
+	return rc == -EINVAL ? EX_CONFIG : rc == -EACCES || rc == -EPERM ? EX_NOPERM : EX_SOFTWARE;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+// Command line of the simulator. Runs seeds, each in a child process so that a crash names its seed, and
+// prints what failed and how to replay it.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sim.h"
+
+#define SEEDS_FIRST_DEFAULT 1u
+
+// What a seed's world is like: derived from the seed alone.
+static struct sim_params params_of(uint64_t seed, bool trace)
+{
+	static const uint32_t losses[] = {0, 0, 10, 50, 150, 250};
+	static const uint32_t workers[] = {1, 2, 4};
+	uint64_t r = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+	struct sim_params p = {.seed = seed, .trace = trace};
+
+	for (int i = 0; i < 4; i++)
+		r ^= r >> 12, r ^= r << 25, r ^= r >> 27;
+	p.workers = workers[r % 3];
+	p.gateways = 1 + (uint32_t)(r >> 8) % SIM_GATEWAYS;
+	p.publishers = 1 + (uint32_t)(r >> 12) % SIM_PUBLISHERS;
+	p.loss_permille = losses[(r >> 16) % 6];
+	p.dup_permille = p.loss_permille == 0 ? 0 : (uint32_t)(r >> 20) % 200;
+	p.reorder_permille = p.loss_permille == 0 ? 0 : (uint32_t)(r >> 28) % 300;
+	p.garbage_permille = (uint32_t)(r >> 36) % 3 == 0 ? 20 : 0;
+	p.delay_min_ns = 5000;
+	p.delay_max_ns = 5000 + ((r >> 40) % 4) * 500000;
+	p.auth = (r >> 44) % 2;
+	p.short_ttl = (r >> 46) % 3 == 0;
+	p.crashes = (r >> 48) % 2;
+	p.slow_gateway = p.gateways > 1 && (r >> 50) % 4 == 0;
+	p.actions = 150 + (uint32_t)(r >> 54) % 150;
+	return p;
+}
+
+static int run_seed(uint64_t seed, bool trace)
+{
+	const struct sim_params p = params_of(seed, trace);
+	char failure[400] = "";
+
+	if (sim_run(&p, failure, sizeof(failure)) == 0)
+		return 0;
+	printf("seed %llu: %s\n", (unsigned long long)seed, failure);
+	fflush(stdout);
+	return 1;
+}
+
+static int run_child(uint64_t seed)
+{
+	int status;
+
+	fflush(stdout);
+	const pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(run_seed(seed, false));
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return 1;
+	if (WIFSIGNALED(status))
+		printf("seed %llu: ended by signal %d\n", (unsigned long long)seed, WTERMSIG(status));
+	return !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static uint64_t number_of(const char *text)
+{
+	char *end;
+	const unsigned long long v = strtoull(text, &end, 10);
+
+	if (*text == '\0' || *end != '\0') {
+		fprintf(stderr, "sim: not a number: %s\n", text);
+		exit(64);
+	}
+	return v;
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t seeds = 200, first = SEEDS_FIRST_DEFAULT, seed = 0;
+	uint32_t failed = 0;
+	bool stop = false;
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+			seed = number_of(argv[++i]);
+		} else if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc) {
+			seeds = number_of(argv[++i]);
+		} else if (strcmp(argv[i], "--first") == 0 && i + 1 < argc) {
+			first = number_of(argv[++i]);
+		} else if (strcmp(argv[i], "--stop") == 0) {
+			stop = true;  // at the first failing seed
+		} else {
+			fprintf(stderr, "usage: sim [--seeds N] [--first M] [--stop] | --seed X\n");
+			return 64;
+		}
+	}
+	if (seed != 0)
+		return run_seed(seed, true);
+	for (uint64_t i = 0; i < seeds && !(stop && failed != 0); i++) {
+		if (run_child(first + i) == 0)
+			continue;
+		failed++;
+		printf("replay: make sim SEED=%llu\n", (unsigned long long)(first + i));
+	}
+	printf("%llu passed, %u failed, 0 skipped\n", (unsigned long long)(seeds - failed), failed);
+	return failed != 0;
+}
