@@ -388,8 +388,8 @@ static void feed_deliver(struct sim *s)
 		struct store_feed_frame frame;
 		int rc = store_feed_decode(item.bytes, item.len, &frame);
 
-		// A frame that gets lost must be missed, not passed over.
-		if (s->p.crashes && !s->quiet && sim_chance(s, 10)) {
+		// A frame that gets lost must be missed when the next one comes.
+		if (s->p.crashes && !s->quiet && m->head != m->tail && sim_chance(s, 200)) {
 			sim_trace(s, "the feed loses a frame");
 			free(item.bytes);
 			continue;
