@@ -24,9 +24,11 @@ CONTROL_ONLY static void ready_comes_after_every_channel_was_read(void **state)
 	assert_false(node_control_ready(w->node));
 	world_step(w, 2);
 	assert_false(node_control_ready(w->node));
+	assert_false(atomic_load(&w->node->channels->complete));
 	assert_int_equal(node_control_applied(w->node), 0);
 	world_step(w, 8);
 	assert_true(node_control_ready(w->node));
+	assert_true(atomic_load(&w->node->channels->complete));
 	assert_int_equal(channel_table_count(w->node->channels), 599);
 	assert_null(world_channel(w, "room-7"));
 	assert_int_equal(world_channel(w, "room-8")->smv, 1);
