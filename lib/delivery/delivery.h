@@ -88,6 +88,11 @@ struct delivery_push {
 void delivery_send(
 	struct delivery *d, const struct delivery_push *push, uint64_t now_ns) WORKER_ONLY;
 
+// True when a message of many pushes had better wait with the next one to this gateway: half of its backlog
+// is used, or half of all records of that size (`large`: segmented or of more than 192 routes). What is
+// left is for others. Only advice: delivery_send takes what its limits allow.
+bool delivery_pressed(const struct delivery *d, uint32_t gateway, bool large) WORKER_ONLY;
+
 // Answers from the gateway whose incarnation index is `gateway` (already matched by sender and boot).
 // Unknown, repeated, future and malformed ones are counted, nothing more.
 void delivery_on_ack(struct delivery *d, uint32_t gateway, const struct wire_push_ack *ack,

@@ -187,6 +187,14 @@ static bool crowded(const struct delivery *d, const struct delivery_push *push, 
 	       gw->held[large] >= d->gateway_share[large];
 }
 
+bool delivery_pressed(const struct delivery *d, uint32_t gateway, bool large)
+{
+	const struct gateway *gw = &d->gateway[gateway];
+
+	return 2 * gw->backlog > d->limits.backlog ||
+	       d->free_count[large] < 2 * d->gateway_share[large];
+}
+
 static void keep(struct delivery *d, const struct delivery_push *push, const uint32_t *match,
 	bool waits, bool no_ack, uint64_t now_ns)
 {

@@ -267,6 +267,21 @@ static void open_record(struct fanout *f, uint32_t gateway)
 	c->limit = c->tail + routes * WIRE_ROUTE_BYTES;
 }
 
+// A gateway that stays under pressure is waited for once; then its own limit decides what it loses, and
+// others are not held up by it until it has recovered.
+bool fanout_pressed(struct fanout *f, uint32_t gateway, bool large)
+{
+	struct fanout_push *p = &f->push[gateway];
+
+	if (!delivery_pressed(f->io.delivery, gateway, large)) {
+		p->pressed_ns = 0;
+		return false;
+	}
+	if (p->pressed_ns == 0)
+		p->pressed_ns = f->now_ns;
+	return f->now_ns - p->pressed_ns < FANOUT_PATIENCE_NS;
+}
+
 bool fanout_make_room(struct fanout *f, uint32_t gateway)
 {
 	struct fanout_push *p = &f->push[gateway];
@@ -285,7 +300,10 @@ bool fanout_make_room(struct fanout *f, uint32_t gateway)
 		!push_takes(f, gateway, f->head_bytes + routes * WIRE_ROUTE_BYTES)) {
 		fanout_close_push(f, gateway);
 	}
-	if (p->dgram == NULL && !open_push(f, gateway))
+	if (p->dgram == NULL &&
+		((f->message[f->current].members > FANOUT_BULK_MEMBERS &&
+			 fanout_pressed(f, gateway, false)) ||
+			!open_push(f, gateway)))
 		return false;
 	open_record(f, gateway);
 	if (!p->touched) {

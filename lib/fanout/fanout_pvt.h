@@ -21,6 +21,8 @@
 #define FANOUT_AHEAD 32u         // route words prefetched ahead of the member expanded
 #define FANOUT_ROUTES_BESIDE 64u // routes a datagram should take beside the payload, or it is segmented
 #define FANOUT_PUSH_ROUTES 192u   // routes of one datagram: what delivery keeps in a small record
+#define FANOUT_BULK_MEMBERS 1024u // a message of more waits for gateways under pressure
+#define FANOUT_PATIENCE_NS UINT64_C(200000000)  // and for each of them so long at most
 #define FANOUT_BLOCK_ROUTES 64u  // routes of one staging block
 #define FANOUT_BLOCKS 1024u      // staged routes at most: 64 Ki, half a megabyte
 #define FANOUT_SPARES (FRAME_SEGMENTS_MAX + 2u * BURST)
@@ -102,6 +104,7 @@ struct fanout_push {
 	bool need_ack;
 	bool touched;           // on the list of the current message
 	bool listed;            // on the list of open pushes
+	uint64_t pressed_ns;    // since when it is found under pressure, 0: it is not
 	// staging of the current large message
 	bool staged;
 	uint16_t stage_routes;
@@ -200,6 +203,8 @@ void fanout_begin(struct fanout *f, uint32_t slot) WORKER_ONLY;
 void fanout_close_records(struct fanout *f) WORKER_ONLY;
 // Makes cursor[gateway] writable for the current message. Returns: false: not now (buffers, staging).
 bool fanout_make_room(struct fanout *f, uint32_t gateway) WORKER_ONLY;
+// True while further pushes of a large message should wait for this gateway.
+bool fanout_pressed(struct fanout *f, uint32_t gateway, bool large) WORKER_ONLY;
 void fanout_close_push(struct fanout *f, uint32_t gateway) WORKER_ONLY;
 struct dgram *fanout_dgram(struct fanout *f) WORKER_ONLY;
 // True when `n` datagrams are at hand.

@@ -208,7 +208,7 @@ static bool same_incarnation(const struct fanout *f, uint32_t gateway)
 		atomic_load_explicit(&g->use, memory_order_acquire) == f->push[gateway].stage_use;
 }
 
-// Sends what is staged for one gateway. Returns: work in members; 0: no buffers.
+// Sends what is staged for one gateway. Returns: work in members; 0: not now.
 static uint32_t send_staged(struct fanout *f, uint32_t gateway) WORKER_ONLY;
 static uint32_t send_staged(struct fanout *f, uint32_t gateway)
 {
@@ -233,6 +233,8 @@ static uint32_t send_staged(struct fanout *f, uint32_t gateway)
 		fanout_end_routes(f, span.message, CTR_ROUTE_GATEWAY_GONE, routes);
 		return 1;
 	}
+	if (f->now_ns < m->deadline_ns && fanout_pressed(f, gateway, true))
+		return 0;
 	bytes = compose(f, gateway);
 	m->routes += routes;
 	m->open += routes;
@@ -256,12 +258,11 @@ uint32_t fanout_stage_flush(struct fanout *f, uint32_t max, bool *done)
 
 	fanout_close_records(f);
 	f->current = FANOUT_NONE;
-	while (f->staged_count != 0 && work < max) {
-		const uint32_t used = send_staged(f, f->staged[f->staged_count - 1]);
+	for (uint32_t i = f->staged_count; i-- != 0 && work < max;) {
+		const uint32_t used = send_staged(f, f->staged[i]);
 
-		if (used == 0)
-			break;
-		f->staged_count--;
+		if (used != 0)
+			f->staged[i] = f->staged[--f->staged_count];
 		work += used;
 	}
 	*done = f->staged_count == 0;

@@ -96,8 +96,8 @@ static int create_delivery(struct node_worker *w)
 	const struct node_params *p = &w->node->params;
 	struct delivery_limits limits = p->delivery;
 	const struct delivery_io io = {
-		.dgram = p->dgram,
-		.queue = w->queue,
+		.dgram = &w->node->worker_ops,
+		.queue = w,
 		.lane = &w->lane,
 		.presence = &w->presence,
 		.counters = w->counters,
@@ -116,8 +116,8 @@ static int create_fanout(struct node_worker *w)
 	const struct node_params *p = &w->node->params;
 	struct fanout_limits limits = p->fanout;
 	const struct fanout_io io = {
-		.dgram = p->dgram,
-		.queue = w->queue,
+		.dgram = &w->node->worker_ops,
+		.queue = w,
 		.channels = w->node->channels,
 		.presence = &w->presence,
 		.delivery = w->delivery,
@@ -187,6 +187,8 @@ static void free_queued(struct node_worker *w)
 			ops->free(w->queue, &w->burst[i].body.dgram, 1);
 	for (uint32_t i = 0; i < w->spares; i++)
 		ops->free(w->queue, &w->spare[i], 1);
+	for (uint32_t i = 0; i < w->out_count; i++)
+		ops->free(w->queue, &w->out[i], 1);
 }
 
 static void destroy_worker(struct node_worker *w)
@@ -255,6 +257,7 @@ int node_create(const struct node_params *params, struct node **node, const char
 	if (n == NULL)
 		return -ENOMEM;
 	n->params = *params;
+	node_tx_ops(params->dgram, &n->worker_ops);
 	bad = create_tables(n);
 	for (uint16_t w = 0; bad == 0 && w < params->workers; w++)
 		bad = create_worker(n, w);

@@ -46,7 +46,7 @@ struct node_worker {
 	uint16_t port;                           // UDP port of this worker
 	struct fanout_publish burst[BURST];      // parsed, to be admitted together
 	uint32_t burst_count;
-	struct dgram *out[BURST];                // answers of this turn
+	struct dgram *out[BURST];                // to be sent with the next burst
 	uint32_t out_count;
 	struct dgram *spare[BURST];
 	uint32_t spares;
@@ -59,6 +59,7 @@ struct node_worker {
 struct node {
 	// all: ro after creation
 	struct node_params params;
+	struct dgram_ops worker_ops;  // params.dgram with `queue` meaning the worker
 	struct channel_table *channels;
 	struct presence *presence;
 	struct tag_space *tags;
@@ -100,6 +101,8 @@ uint32_t node_rx_handed(struct node_worker *w) WORKER_ONLY;
 uint32_t node_rx_replies(struct node_worker *w) WORKER_ONLY;
 void node_rx_admit(struct node_worker *w) WORKER_ONLY;
 
+// The port's operations with `queue` meaning the worker: sends are counted and collected to bursts.
+void node_tx_ops(const struct dgram_ops *port, struct dgram_ops *ops);
 // Sends `body` (bytes) as one datagram of `type`.
 void node_tx(struct node_worker *w, struct net_addr to, uint8_t type, uint64_t receiver_boot,
 	const uint8_t *body, uint32_t bytes) WORKER_ONLY;

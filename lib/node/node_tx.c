@@ -5,6 +5,68 @@
 
 #define SPARES 16u  // buffers taken at once
 
+// --- the port as the worker's own objects see it ------------------------------------------------------
+// What they send is counted and collected to bursts; `queue` is the worker.
+
+static void port_tx(void *queue, struct dgram **d, uint16_t n) WORKER_ONLY;
+static void port_tx(void *queue, struct dgram **d, uint16_t n)
+{
+	struct node_worker *w = queue;
+	uint32_t bytes = 0;
+
+	for (uint16_t i = 0; i < n; i++) {
+		bytes += d[i]->len;
+		w->out[w->out_count++] = d[i];
+		if (w->out_count == BURST)
+			node_tx_flush(w);
+	}
+	counter_add(w->counters, CTR_TX, n);
+	counter_add(w->counters, CTR_TX_BYTES, bytes);
+}
+
+static uint16_t port_rx(void *queue, struct dgram **d, uint16_t n)
+{
+	struct node_worker *w = queue;
+
+	return w->node->params.dgram->rx(w->queue, d, n);
+}
+
+static uint16_t port_alloc(void *queue, struct dgram **d, uint16_t n)
+{
+	struct node_worker *w = queue;
+
+	return w->node->params.dgram->alloc(w->queue, d, n);
+}
+
+static void port_free(void *queue, struct dgram **d, uint16_t n)
+{
+	struct node_worker *w = queue;
+
+	w->node->params.dgram->free(w->queue, d, n);
+}
+
+static uint32_t port_available(void *queue)
+{
+	struct node_worker *w = queue;
+
+	return w->node->params.dgram->available(w->queue);
+}
+
+void node_tx_ops(const struct dgram_ops *port, struct dgram_ops *ops)
+{
+	*ops = (struct dgram_ops){
+		.rx = port_rx,
+		.tx = port_tx,
+		.alloc = port_alloc,
+		.free = port_free,
+		.hold = port->hold,
+		.exclusive = port->exclusive,
+		.available = port_available,
+	};
+}
+
+// --- answers, hand-off, requests ----------------------------------------------------------------------
+
 static struct dgram *take_dgram(struct node_worker *w) WORKER_ONLY;
 static struct dgram *take_dgram(struct node_worker *w)
 {
@@ -30,11 +92,7 @@ static void send(struct node_worker *w, struct dgram *d, struct net_addr to, uin
 	d->len = wire_lane_seal(&w->lane, type, d->data, body, receiver_boot);
 	d->peer = to;
 	d->local_port = w->port;
-	counter_add(w->counters, CTR_TX, 1);
-	counter_add(w->counters, CTR_TX_BYTES, d->len);
-	w->out[w->out_count++] = d;
-	if (w->out_count == BURST)
-		node_tx_flush(w);
+	port_tx(w, &d, 1);
 }
 
 void node_tx(struct node_worker *w, struct net_addr to, uint8_t type, uint64_t receiver_boot,

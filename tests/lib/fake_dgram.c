@@ -156,6 +156,8 @@ static uint16_t fake_rx(void *queue, struct dgram **d, uint16_t n)
 		k++;
 	}
 	port->inbound_count -= k;
+	if (k == 0)
+		return 0;
 	memmove(port->inbound, port->inbound + k, port->inbound_count * sizeof(*port->inbound));
 	port->rxs += k;
 	return k;
