@@ -82,11 +82,12 @@ static void fill(struct fanout *f, uint32_t slot, const struct fanout_publish *p
 	memcpy(key->bytes, p->m.channel.bytes, key->len);
 }
 
+// `complete`: a channel that was not found does not exist.
 // Returns: slot of the message when it was admitted and resolved at once, or FANOUT_NONE.
 static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct channel *channel,
-	uint64_t hash) WORKER_ONLY;
+	uint64_t hash, bool complete) WORKER_ONLY;
 static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct channel *channel,
-	uint64_t hash)
+	uint64_t hash, bool complete)
 {
 	struct fanout_queue *queue;
 	struct idem_record *record;
@@ -96,6 +97,10 @@ static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct c
 	counter_add(f->io.counters, CTR_PUBLISH, 1);
 	if (p->m.payload.len > f->limits.payload_bytes) {
 		refuse(f, p, WIRE_TOO_LARGE, 0);
+		return FANOUT_NONE;
+	}
+	if (channel == NULL && !complete) {
+		refuse(f, p, WIRE_RETRYABLE, 0);
 		return FANOUT_NONE;
 	}
 	if (channel == NULL || (atomic_load_explicit(&channel->flags, memory_order_acquire) &
@@ -170,6 +175,7 @@ static void prefetch_members(const struct fanout *f, const uint32_t *slot, uint3
 void fanout_admit(struct fanout *f, struct fanout_publish *burst, uint32_t count, uint64_t now_ns)
 {
 	const struct channel_table *table = f->io.channels;
+	const bool complete = atomic_load_explicit(&table->complete, memory_order_acquire);
 	struct channel *channel[BURST];
 	uint64_t hash[BURST];
 	uint32_t slot[BURST];
@@ -187,6 +193,6 @@ void fanout_admit(struct fanout *f, struct fanout_publish *burst, uint32_t count
 		prefetch_tag(channel[i]);
 	}
 	for (uint32_t i = 0; i < count; i++)
-		slot[i] = admit(f, &burst[i], channel[i], hash[i]);
+		slot[i] = admit(f, &burst[i], channel[i], hash[i], complete);
 	prefetch_members(f, slot, count);
 }
