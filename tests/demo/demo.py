@@ -518,14 +518,21 @@ class Demo:
         for number in range(rounds):
             channel = channels[number % len(channels)]
             self.wait_outcomes(self.publish("changed between", channel, "gateway", 100))
-            gone = self.online_sample(self.members[channel], 2) if number // len(channels) % 2 else []
-            if gone:
-                self.mutate("remove", channel, gone)
-            else:
-                self.mutate("add", channel, self.outsiders(channel, 2))
+            self.change_visibly(number // len(channels), channel)
             for _ in range(3):
                 self.publish("changed between", channel, "gateway", 100)
         self.wait_outcomes()
+
+    def change_visibly(self, turn, channel):
+        """An addition, a removal or a reset (which the node answers with a new tag) of online members."""
+        members = self.members[channel]
+        gone = self.online_sample(members, 2)
+        if turn % 3 == 0 or not gone:
+            self.mutate("add", channel, self.outsiders(channel, 2))
+        elif turn % 3 == 1:
+            self.mutate("remove", channel, gone)
+        else:
+            self.mutate("reset", channel, sorted(members.difference(gone)) + self.outsiders(channel, 2))
 
     def while_changing(self, channels, work):
         """Runs `work` while a second thread changes members of `channels` one change after the other."""
@@ -563,7 +570,7 @@ class Demo:
         self.publish_all("random", picked, rounds)
         self.wait_outcomes()
         say("published to the %d largest and %d random channels" % (len(largest), len(picked)))
-        self.change_between(largest[5:10] + picked[:5], 20 if self.fault else 60)
+        self.change_between(largest[5:10] + picked[:5], 30 if self.fault else 60)
         say("%d changes between publishes" % self.mutations)
 
         def under_way():
@@ -581,7 +588,7 @@ class Demo:
     # -- the end
 
     def settle(self, seconds=30):
-        """Until the node has nothing open and nothing arrives any more."""
+        """Until the node has nothing open and nothing arrives any more. Returns: damaged payloads."""
         programs = self.gateways + [self.publisher]
         deadline = time.monotonic() + seconds
         last, since = -1, time.monotonic()
@@ -600,8 +607,7 @@ class Demo:
             self.log.write("stats", gateway=program.name, suppressed=s["suppressed"])
             bad += s["bad_payload"]
             program.ask("flush", "flushed")
-        if bad:
-            raise Failure("%d payloads differ from what was published" % bad)
+        return bad
 
     def judge(self):
         programs = self.gateways + [self.publisher]
@@ -621,9 +627,12 @@ class Demo:
         say("imported")
         self.start_clients()
         self.run_traffic()
-        self.settle()
+        damaged = self.settle()
         self.node.check_alive()
         code = self.judge()
+        if damaged:
+            print("demo: %d payloads are not what was published under their id" % damaged)
+            code = code or 1
         if code != 0:
             print("the node's counters:\n" + self.node.ctl("show", "drops")[1])
             for program in self.gateways + [self.publisher]:
