@@ -27,9 +27,9 @@ GATEWAYS, CHANNELS, UIDS, MEMBERS = 2, 40, 400, 50
 ACKS = ("none", "gateway", "client")
 SIZES = (0, 100, 600, 100, 1300, 100, 5000)
 RATE = 500  # messages a second wanted
-CHANGES = 50  # membership changes a second wanted
+CHANGES = 150  # membership changes a second wanted
 RISE_MAX = 0.01  # of the mean, over the window
-WARM_UP_SHARE, WARM_UP_MIN = 0.2, 20
+WARM_UP_SHARE, WARM_UP_MIN = 0.2, 25
 OPTIONS = {
     "limits": {"channels": 256, "uids": 4096, "gateways": 16, "senders": 64, "messages": 256,
                "parked": 256, "parked_per_channel": 64, "inflight_pushes": 256, "frames": 16,
