@@ -116,7 +116,7 @@ static void node_params(struct sim *s, struct node_params *p)
 		.channels = 64,
 		.uids = 1024,
 		.gateways = 32,
-		.senders = 64,
+		.senders = 1024,
 		.frames = 8,
 		.ring_items = 256,
 		.window = 4096,
