@@ -28,6 +28,9 @@ struct net_client {
 	uint64_t last_seq;
 	uint32_t deliveries, pushes;
 	bool silent;                   // answers no push
+	bool receipts;                 // sends receipts for pushes that want them
+	uint32_t retry_every;          // one push of so many has its first route called retryable,
+	uint32_t drop_every;           // its last one dropped; 0: none
 };
 
 struct net {
@@ -40,6 +43,8 @@ struct net {
 	struct wire_keys keys;
 	struct net_client client[NET_CLIENTS];
 	uint32_t answer_bytes;         // of the last datagram to a client
+	// Runs the workers' turns in place of net_turn; NULL: it does so itself.
+	void (*turn)(struct net *net);
 };
 
 void net_open(struct net *net, uint32_t workers, bool keys);
@@ -54,6 +59,8 @@ void net_raw(struct net *net, struct net_addr from, uint16_t port, const uint8_t
 uint16_t net_build(struct net *net, struct net_client *c, uint8_t type, const void *body,
 	uint32_t bytes, uint8_t *p);
 
+// One turn of every worker, as net_turn does it.
+void net_worker_turns(struct net *net) WORKER_ONLY;
 // One turn of every worker and one control step; clients take what is theirs and answer pushes.
 void net_turn(struct net *net) WORKER_ONLY CONTROL_ONLY;
 void net_turns(struct net *net, uint32_t n) WORKER_ONLY CONTROL_ONLY;
