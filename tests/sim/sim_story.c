@@ -317,7 +317,7 @@ void sim_story_act(struct sim *s)
 		act_jump(s);
 	if (dice < 300)
 		sim_story_open(s, sim_story_below(s, s->p.gateways), sim_story_below(s, SIM_UIDS));
-	else if (dice < 360)
+	else if (dice < 360 && !s->p.perfect)
 		act_close(s);
 	else if (dice < 610)
 		act_mutate(s);
