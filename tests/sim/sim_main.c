@@ -47,6 +47,7 @@ static struct sim_params params_of(uint64_t seed, bool trace)
 	if (p.perfect) {
 		p.loss_permille = p.reorder_permille = p.garbage_permille = 0;
 		p.dup_permille = 100;
+		p.workers = r % 2 != 0 ? 1 : p.workers;
 		p.crashes = p.jumps = p.strangers = p.slow_gateway = false;
 	}
 	// A world where only fairness is looked at.

@@ -139,6 +139,9 @@ static void act_publish(struct sim *s)
 	const bool large = sim_story_chance(s, 30);
 
 	sim_story_publish(s, channel, ack, sim_story_below(s, large ? PAYLOAD_MAX + 1 : 600));
+	// A few in a row: while one waits for its tag, others come to wait behind it.
+	for (uint32_t i = 0; s->p.perfect && i < 3; i++)
+		sim_story_publish(s, channel, ack, 100);
 }
 
 // A publisher that forgot: the same message once more, from anywhere.
