@@ -140,7 +140,7 @@ static void node_start(struct world *w)
 	n->tags = tag_space_create(p->tag_bytes, p->tag_steps, n->presence, &n->retire);
 	for (uint32_t i = 0; i < p->workers; i++) {
 		assert_int_equal(wq_spsc_init(&n->worker[i].to_control, p->ring_items,
-			(uint32_t)sizeof(struct node_request) + NODE_MSG_BYTES_MAX), 0);
+			(uint32_t)sizeof(struct node_request) + (NODE_MSG_BYTES_MAX + 7) / 8 * 8), 0);
 		assert_int_equal(wq_spsc_init(&n->worker[i].from_control, p->ring_items,
 			sizeof(struct node_reply)), 0);
 	}
