@@ -20,7 +20,7 @@
 #include "base_time.h"
 #include "cons_local.h"
 
-#define STOP_WAIT_NS (3 * NS_PER_S)   // for what was admitted before a stop
+#define STOP_WAIT_NS (3 * NS_PER_S)  // for what was admitted before a stop
 #define COMPACT_PAUSE_NS (10 * NS_PER_MS)  // between pieces of compaction when idle
 #define READER_CHECK_NS (60 * NS_PER_S)
 
@@ -60,7 +60,8 @@ static void on_idle(uv_idle_t *idle)
 
 static void arm(struct metad *metad, bool busy, uint64_t next_ns, uint64_t now_ns)
 {
-	const uint64_t wait_ms = next_ns <= now_ns ? 0 : (next_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;
+	const uint64_t wait_ms =
+		next_ns <= now_ns ? 0 : (next_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;
 
 	if (busy)
 		uv_idle_start(&metad->idle, on_idle);
@@ -198,8 +199,8 @@ static void end_state(struct metad *metad)
 static int start_cons(struct metad *metad)
 {
 	metad->cons_ops = &cons_local_ops;
-	metad->cons = cons_local_create(metad->options.node_id, metad->state.position.applied,
-		&cons_events, &metad->state);
+	metad->cons = cons_local_create(
+		metad->options.node_id, metad->state.position.applied, &cons_events, &metad->state);
 	return metad->cons == NULL ? EX_OSERR : 0;
 }
 
@@ -222,7 +223,8 @@ static int abort_stages(struct metad *metad)
 	for (;;) {
 		rc = store_read_stage(&tx, id, &id, &key);
 		if (rc == 0) {
-			LOG(LOG_INFO, "meta", "META_STAGE", "dropping a large change left half sent");
+			LOG(LOG_INFO, "meta", "META_STAGE",
+				"dropping a large change left half sent");
 			rc = meta_queue_abort_stage(metad->queue, id, &key);
 		}
 		if (rc != 0 || id++ == UINT64_MAX)
@@ -265,11 +267,12 @@ static void end_queue(struct metad *metad)
 static int socket_fault(const char *path, int rc)
 {
 	LOG(LOG_ERROR, "meta", "META_SOCKET", "%s: %s", path,
-		rc == -EADDRINUSE ? "another process serves it, or it is no socket" : strerror(-rc));
-	return rc == -EADDRINUSE                  ? EX_TEMPFAIL
-		: rc == -EACCES || rc == -EPERM   ? EX_NOPERM
-		: rc == -ENAMETOOLONG             ? EX_CONFIG
-						  : EX_CANTCREAT;
+		rc == -EADDRINUSE ? "another process serves it, or it is no socket"
+				  : strerror(-rc));
+	return rc == -EADDRINUSE               ? EX_TEMPFAIL
+	       : rc == -EACCES || rc == -EPERM ? EX_NOPERM
+	       : rc == -ENAMETOOLONG           ? EX_CONFIG
+					       : EX_CANTCREAT;
 }
 
 static int start_ctl(struct metad *metad)
@@ -315,8 +318,10 @@ static int start_loop(struct metad *metad)
 	if (uv_poll_init(loop, &metad->ctl_poll, ctl_server_fd(metad->ctl)) != 0 ||
 		uv_poll_init(loop, &metad->feed_poll, meta_feed_fd(metad->feed)) != 0 ||
 		uv_check_init(loop, &metad->check) != 0 || uv_idle_init(loop, &metad->idle) != 0 ||
-		uv_timer_init(loop, &metad->timer) != 0 || uv_signal_init(loop, &metad->sigterm) != 0 ||
-		uv_signal_init(loop, &metad->sigint) != 0 || uv_signal_init(loop, &metad->sighup) != 0)
+		uv_timer_init(loop, &metad->timer) != 0 ||
+		uv_signal_init(loop, &metad->sigterm) != 0 ||
+		uv_signal_init(loop, &metad->sigint) != 0 ||
+		uv_signal_init(loop, &metad->sighup) != 0)
 		return EX_OSERR;
 	metad->ctl_poll.data = metad->feed_poll.data = metad->check.data = metad;
 	metad->sigterm.data = metad->sigint.data = metad->sighup.data = metad;
@@ -361,10 +366,10 @@ static const struct part {
 
 static void set_log_level(const char *name)
 {
-	log_set_level(strcmp(name, "error") == 0 ? LOG_ERROR
-			: strcmp(name, "warn") == 0  ? LOG_WARN
-			: strcmp(name, "debug") == 0 ? LOG_DEBUG
-						     : LOG_INFO);
+	log_set_level(strcmp(name, "error") == 0   ? LOG_ERROR
+		      : strcmp(name, "warn") == 0  ? LOG_WARN
+		      : strcmp(name, "debug") == 0 ? LOG_DEBUG
+						   : LOG_INFO);
 }
 
 int main(int argc, char **argv)
@@ -383,7 +388,8 @@ int main(int argc, char **argv)
 	for (rc = 0; rc == 0 && started < PARTS; started += rc == 0) {
 		rc = parts[started].start(&metad);
 		if (rc != 0)
-			LOG(LOG_ERROR, "meta", "META_START", "cannot start: %s", parts[started].name);
+			LOG(LOG_ERROR, "meta", "META_START", "cannot start: %s",
+				parts[started].name);
 	}
 	if (rc == 0) {
 		LOG(LOG_INFO, "meta", "META_READY", "node %llu of cluster %llu at commit %llu",

@@ -35,12 +35,13 @@ bool args_known(struct ctl_request *request, const json_t *args, const char *nam
 	const char *key;
 	json_t *value;
 
-	json_object_foreach((json_t *)args, key, value)
-		if (!name_in(key, "cmd,id") && !name_in(key, names)) {
-			ctl_fail(request, "unknown_argument", "no argument \"%.64s\" here; there are: %s", key,
-				names[0] != '\0' ? names : "none");
-			return false;
-		}
+	json_object_foreach(
+		(json_t *)args, key, value) if (!name_in(key, "cmd,id") && !name_in(key, names))
+	{
+		ctl_fail(request, "unknown_argument", "no argument \"%.64s\" here; there are: %s",
+			key, names[0] != '\0' ? names : "none");
+		return false;
+	}
 	return true;
 }
 
@@ -53,7 +54,8 @@ bool args_channel(struct ctl_request *request, const json_t *args, struct channe
 
 	if (!json_is_integer(type) || json_integer_value(type) < 1 ||
 		json_integer_value(type) > CHANNEL_TYPE_MAX) {
-		ctl_fail(request, "invalid_type", "type is a number from 1 to %u", CHANNEL_TYPE_MAX);
+		ctl_fail(
+			request, "invalid_type", "type is a number from 1 to %u", CHANNEL_TYPE_MAX);
 		return false;
 	}
 	len = ctl_id_read(json_object_get(args, "channel"), id, &why);
@@ -88,7 +90,8 @@ bool args_flags(struct ctl_request *request, const json_t *args, uint8_t *flags)
 		const json_t *value = json_object_get(args, flag_names[i].name);
 
 		if (value != NULL && !json_is_boolean(value)) {
-			ctl_fail(request, "invalid_flag", "%s is true or false", flag_names[i].name);
+			ctl_fail(
+				request, "invalid_flag", "%s is true or false", flag_names[i].name);
 			return false;
 		}
 		if (json_is_true(value))
@@ -165,8 +168,8 @@ bool args_dedup(struct ctl_request *request, const json_t *args, uint8_t dedup[S
 	if (value == NULL)
 		return true;
 	if (!json_is_string(value) ||
-		ctl_hex_read(json_string_value(value), json_string_length(value), bytes, sizeof(bytes)) !=
-			STORE_DEDUP_BYTES) {
+		ctl_hex_read(json_string_value(value), json_string_length(value), bytes,
+			sizeof(bytes)) != STORE_DEDUP_BYTES) {
 		ctl_fail(request, "invalid_dedup",
 			"dedup is 32 hex digits: 16 of a commit number, 16 of your choice");
 		return false;
@@ -192,7 +195,8 @@ bool args_number(struct ctl_request *request, const json_t *args, const char *na
 	if (number == NULL)
 		return true;
 	if (!json_is_integer(number) || json_integer_value(number) < 0 ||
-		(uint64_t)json_integer_value(number) < min || (uint64_t)json_integer_value(number) > max) {
+		(uint64_t)json_integer_value(number) < min ||
+		(uint64_t)json_integer_value(number) > max) {
 		ctl_fail(request, "invalid_argument", "%s is a number from %llu to %llu", name,
 			(unsigned long long)min, (unsigned long long)max);
 		return false;

@@ -20,7 +20,8 @@ static void prepare_run(uv_work_t *work)
 	struct prepare_work *prepare = work->data;
 
 	if (mutation_prepare(prepare->m) != 0)
-		LOG(LOG_WARN, "ctl", "META_SORT", "no memory to sort UIDs, they are taken as they come");
+		LOG(LOG_WARN, "ctl", "META_SORT",
+			"no memory to sort UIDs, they are taken as they come");
 }
 
 static void prepare_after(uv_work_t *work, int status) META_ONLY;
@@ -89,9 +90,10 @@ static struct mutation *begin(struct metad *metad, struct ctl_request *request, 
 	return m;
 }
 
-static void change_list(struct metad *metad, struct ctl_request *request, const json_t *args, uint8_t op)
-	META_ONLY;
-static void change_list(struct metad *metad, struct ctl_request *request, const json_t *args, uint8_t op)
+static void change_list(
+	struct metad *metad, struct ctl_request *request, const json_t *args, uint8_t op) META_ONLY;
+static void change_list(
+	struct metad *metad, struct ctl_request *request, const json_t *args, uint8_t op)
 {
 	struct mutation *m = begin(metad, request, args, op, "type,channel,list,uids,dedup");
 
@@ -127,7 +129,8 @@ static void channel_reset(void *ctx, struct ctl_request *request, const json_t *
 	change_list(ctx, request, args, STORE_RESET);
 }
 
-static void channel_remove_all(void *ctx, struct ctl_request *request, const json_t *args) META_ONLY;
+static void channel_remove_all(
+	void *ctx, struct ctl_request *request, const json_t *args) META_ONLY;
 static void channel_remove_all(void *ctx, struct ctl_request *request, const json_t *args)
 {
 	struct mutation *m = begin(ctx, request, args, STORE_RESET, "type,channel,list,dedup");
@@ -141,10 +144,10 @@ static void channel_remove_all(void *ctx, struct ctl_request *request, const jso
 	submit(ctx, m, request);
 }
 
-static void change_flags(struct metad *metad, struct ctl_request *request, const json_t *args,
-	uint8_t op) META_ONLY;
-static void change_flags(struct metad *metad, struct ctl_request *request, const json_t *args,
-	uint8_t op)
+static void change_flags(
+	struct metad *metad, struct ctl_request *request, const json_t *args, uint8_t op) META_ONLY;
+static void change_flags(
+	struct metad *metad, struct ctl_request *request, const json_t *args, uint8_t op)
 {
 	struct mutation *m = begin(metad, request, args, op,
 		"type,channel,large,ban,disband,send_ban,allow_stranger,dedup");
@@ -184,16 +187,19 @@ static void answer_result(struct ctl_request *request, const struct mutation *m)
 	switch (m->result.code) {
 	case STORE_R_OK:
 	case STORE_R_NO_CHANGE:
-		ctl_reply(request, json_pack("{s:I,s:I,s:I,s:I,s:b,s:b}", "commit",
-			(json_int_t)m->result.commit, "smv", (json_int_t)m->result.smv, "changed",
-			(json_int_t)m->result.changed, "members", (json_int_t)m->members, "fenced",
-			(int)m->fenced, "repeated", (int)m->result.repeated));
+		ctl_reply(request,
+			json_pack("{s:I,s:I,s:I,s:I,s:b,s:b}", "commit",
+				(json_int_t)m->result.commit, "smv", (json_int_t)m->result.smv,
+				"changed", (json_int_t)m->result.changed, "members",
+				(json_int_t)m->members, "fenced", (int)m->fenced, "repeated",
+				(int)m->result.repeated));
 		break;
 	case STORE_R_NOT_FOUND:
 		ctl_fail(request, "not_found", "no such channel");
 		break;
 	case STORE_R_EXPIRED:
-		ctl_fail(request, "expired", "the dedup key is older than what is remembered: whether it "
+		ctl_fail(request, "expired",
+			"the dedup key is older than what is remembered: whether it "
 			"was applied is no longer known, and it is not applied now");
 		break;
 	case STORE_R_LIMIT:
@@ -201,8 +207,10 @@ static void answer_result(struct ctl_request *request, const struct mutation *m)
 			MUTATION_UIDS_MAX);
 		break;
 	default:
-		ctl_fail(request, "invalid", "refused by the store (%s); is the commit number of the dedup "
-			"key from this store?", store_result_name(m->result.code));
+		ctl_fail(request, "invalid",
+			"refused by the store (%s); is the commit number of the dedup "
+			"key from this store?",
+			store_result_name(m->result.code));
 	}
 }
 
@@ -217,13 +225,15 @@ void metad_mutation_done(void *ctx, struct mutation *m)
 			answer_result(request, m);
 			break;
 		case MUTATION_BUSY:
-			ctl_fail(request, "busy", "not applied: the channel has a large change open, try again");
+			ctl_fail(request, "busy",
+				"not applied: the channel has a large change open, try again");
 			break;
 		case MUTATION_NOT_LEADER:
 			ctl_fail(request, "not_leader", "not applied: another node leads");
 			break;
 		default:
-			ctl_fail(request, "unknown_outcome", "it may have been applied or not; repeat it with "
+			ctl_fail(request, "unknown_outcome",
+				"it may have been applied or not; repeat it with "
 				"the same dedup key");
 		}
 	}

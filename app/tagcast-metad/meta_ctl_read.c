@@ -16,8 +16,8 @@
 static json_t *channel_fields(const struct store_channel *channel)
 {
 	return json_pack("{s:i,s:o,s:I,s:I,s:o,s:b}", "type", (int)channel->key.type, "channel",
-		ctl_id_json(channel_key_id(&channel->key)), "members", (json_int_t)channel->members, "smv",
-		(json_int_t)channel->smv, "flags", flags_json(channel->flags), "removed",
+		ctl_id_json(channel_key_id(&channel->key)), "members", (json_int_t)channel->members,
+		"smv", (json_int_t)channel->smv, "flags", flags_json(channel->flags), "removed",
 		(int)channel->removed);
 }
 
@@ -40,8 +40,9 @@ static bool read_cursor(struct ctl_request *request, const json_t *cursor, struc
 	if (cursor == NULL || json_is_null(cursor))
 		return true;
 	len = ctl_id_read(json_array_get(cursor, 1), id, &why);
-	if (json_array_size(cursor) != 2 || !json_is_integer(type) || json_integer_value(type) < 1 ||
-		json_integer_value(type) > CHANNEL_TYPE_MAX || len < 0) {
+	if (json_array_size(cursor) != 2 || !json_is_integer(type) ||
+		json_integer_value(type) < 1 || json_integer_value(type) > CHANNEL_TYPE_MAX ||
+		len < 0) {
 		ctl_fail(request, "invalid_cursor", "cursor is what the page before gave");
 		return false;
 	}
@@ -49,10 +50,11 @@ static bool read_cursor(struct ctl_request *request, const json_t *cursor, struc
 }
 
 // Fills `rows`; `key` moves along. Returns: 0: more may follow, -ENOENT: the end, other -errno.
-static int list_rows(struct store_tx *tx, struct channel_key *key, uint64_t limit, bool removed,
-	json_t *rows)
+static int list_rows(
+	struct store_tx *tx, struct channel_key *key, uint64_t limit, bool removed, json_t *rows)
 {
-	for (uint32_t looked = 0; looked < TOMBSTONES_PER_PAGE && json_array_size(rows) < limit; looked++) {
+	for (uint32_t looked = 0; looked < TOMBSTONES_PER_PAGE && json_array_size(rows) < limit;
+		looked++) {
 		struct store_channel channel;
 		const int rc = store_read_next_channel(tx, key, &channel);
 
@@ -94,10 +96,12 @@ void metad_channel_list(void *ctx, struct ctl_request *request, const json_t *ar
 		ctl_fail(request, "internal", "cannot read the store: %s", strerror(-rc));
 		return;
 	}
-	cursor = rc == -ENOENT ? json_null()
-			       : json_pack("[i,o]", (int)key.type, ctl_id_json(channel_key_id(&key)));
-	ctl_reply(request, json_pack("{s:[s,s,s,s,s,s],s:o,s:o}", "columns", "type", "channel", "members",
-		"smv", "flags", "removed", "rows", rows, "cursor", cursor));
+	cursor = rc == -ENOENT
+			 ? json_null()
+			 : json_pack("[i,o]", (int)key.type, ctl_id_json(channel_key_id(&key)));
+	ctl_reply(request,
+		json_pack("{s:[s,s,s,s,s,s],s:o,s:o}", "columns", "type", "channel", "members",
+			"smv", "flags", "removed", "rows", rows, "cursor", cursor));
 }
 
 static json_t *members_json(const uint8_t *uids, const struct store_page *page)
@@ -112,8 +116,9 @@ static json_t *members_json(const uint8_t *uids, const struct store_page *page)
 }
 
 // Reads one page. Returns: as store_read_page.
-static int show_page(struct metad *metad, const struct channel_key *key, uint8_t list, uint32_t limit,
-	struct id_view after, struct store_channel *channel, uint8_t *uids, struct store_page *page)
+static int show_page(struct metad *metad, const struct channel_key *key, uint8_t list,
+	uint32_t limit, struct id_view after, struct store_channel *channel, uint8_t *uids,
+	struct store_page *page)
 {
 	struct store_tx tx;
 	int rc = meta_state_read(&metad->state, &tx);
@@ -153,16 +158,19 @@ void metad_channel_show(void *ctx, struct ctl_request *request, const json_t *ar
 	}
 	uids = malloc(PAGE_MAX * 256u);
 	rc = uids == NULL ? -ENOMEM
-			  : show_page(ctx, &key, list, (uint32_t)limit, id_view_of(after, (uint8_t)len),
-				    &channel, uids, &page);
+			  : show_page(ctx, &key, list, (uint32_t)limit,
+				    id_view_of(after, (uint8_t)len), &channel, uids, &page);
 	if (rc == -ENOENT) {
 		ctl_fail(request, "not_found", "no such channel");
 	} else if (rc != 0) {
 		ctl_fail(request, "internal", "cannot read the store: %s", strerror(-rc));
 	} else {
-		ctl_reply(request, json_pack("{s:o,s:o,s:I,s:o}", "fields", channel_fields(&channel),
-			"members", members_json(uids, &page), "commit", (json_int_t)page.commit, "cursor",
-			page.last ? json_null() : ctl_id_json(id_view_of(page.next, page.next_len))));
+		ctl_reply(request,
+			json_pack("{s:o,s:o,s:I,s:o}", "fields", channel_fields(&channel),
+				"members", members_json(uids, &page), "commit",
+				(json_int_t)page.commit, "cursor",
+				page.last ? json_null()
+					  : ctl_id_json(id_view_of(page.next, page.next_len))));
 	}
 	free(uids);
 }

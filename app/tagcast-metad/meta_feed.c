@@ -8,17 +8,16 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base_log.h"
 #include "base_time.h"
+#include "ctl.h"
 #include "store_feed.h"
 
 #define OUT_BYTES (STORE_FEED_FRAME_MAX + 64u * 1024u)
 #define IN_BYTES 4096u
-#define DELTAS_PER_PUMP 4096u       // of one subscriber in one turn
+#define DELTAS_PER_PUMP 4096u  // of one subscriber in one turn
 #define HELLO_WAIT_NS (5 * NS_PER_S)
 #define CLOSE_WAIT_NS (5 * NS_PER_S)  // for a LAGGED to be read
 #define LAGGED_ROOM 16u
@@ -26,13 +25,13 @@
 struct subscriber {
 	int fd;
 	uint32_t armed;
-	bool hello;          // HELLO came, WELCOME was queued
+	bool hello;  // HELLO came, WELCOME was queued
 	bool fencing;
-	bool live;           // has caught up once: from here its backlog counts
+	bool live;  // has caught up once: from here its backlog counts
 	bool closing;
 	bool dead;
 	uint64_t node;
-	uint64_t position;   // last commit in the buffer or sent
+	uint64_t position;  // last commit in the buffer or sent
 	uint64_t applied;
 	uint64_t taken_bytes;  // once live: state->delta_bytes as far as its position
 	uint64_t deadline_ns;
@@ -47,7 +46,7 @@ struct meta_feed {
 	struct meta_state *state;
 	struct subscriber *subscriber[META_SUBSCRIBERS_MAX];
 	struct meta_feed_info info;
-	struct sockaddr_un addr;
+	char path[128];
 };
 
 // --- sending ------------------------------------------------------------------------------------------------
@@ -55,8 +54,8 @@ struct meta_feed {
 static void sub_write(struct subscriber *sub)
 {
 	while (sub->out_off < sub->out_len && !sub->dead) {
-		const ssize_t put = send(sub->fd, sub->out + sub->out_off, sub->out_len - sub->out_off,
-			MSG_NOSIGNAL | MSG_DONTWAIT);
+		const ssize_t put = send(sub->fd, sub->out + sub->out_off,
+			sub->out_len - sub->out_off, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (put < 0) {
 			if (errno == EINTR)
@@ -89,13 +88,15 @@ static void sub_arm(struct meta_feed *feed, struct subscriber *sub)
 }
 
 // Says LAGGED behind what is in the buffer, then closes when it was read or its time is over.
-static void sub_lagged(struct meta_feed *feed, struct subscriber *sub, const char *why, uint64_t now_ns)
+static void sub_lagged(
+	struct meta_feed *feed, struct subscriber *sub, const char *why, uint64_t now_ns)
 {
 	const struct store_feed_frame lagged = {.type = STORE_FEED_LAGGED};
 	const int bytes =
 		store_feed_encode(&lagged, sub->out + sub->out_len, OUT_BYTES - sub->out_len);
 
-	LOG(LOG_WARN, "feed", "FEED_LAGGED", "subscriber of node %llu is given up at commit %llu: %s",
+	LOG(LOG_WARN, "feed", "FEED_LAGGED",
+		"subscriber of node %llu is given up at commit %llu: %s",
 		(unsigned long long)sub->node, (unsigned long long)sub->position, why);
 	feed->info.lagged++;
 	if (bytes > 0)
@@ -105,7 +106,8 @@ static void sub_lagged(struct meta_feed *feed, struct subscriber *sub, const cha
 }
 
 // Copies deltas into the buffer while there is room. Returns: 0 or -errno.
-static int sub_fill(struct meta_feed *feed, struct subscriber *sub, struct store_tx *tx, uint64_t now_ns)
+static int sub_fill(
+	struct meta_feed *feed, struct subscriber *sub, struct store_tx *tx, uint64_t now_ns)
 {
 	for (uint32_t i = 0; i < DELTAS_PER_PUMP; i++) {
 		struct store_feed_frame frame = {.type = STORE_FEED_DELTA};
@@ -123,8 +125,8 @@ static int sub_fill(struct meta_feed *feed, struct subscriber *sub, struct store
 		}
 		if (rc != 0)
 			return rc;
-		bytes = store_feed_encode(&frame, sub->out + sub->out_len,
-			OUT_BYTES - LAGGED_ROOM - sub->out_len);
+		bytes = store_feed_encode(
+			&frame, sub->out + sub->out_len, OUT_BYTES - LAGGED_ROOM - sub->out_len);
 		if (bytes < 0)
 			return 0;  // full: goes on when the socket took some
 		sub->out_len += (uint32_t)bytes;
@@ -184,7 +186,8 @@ int meta_feed_pump(struct meta_feed *feed, uint64_t now_ns)
 
 // --- receiving ----------------------------------------------------------------------------------------------
 
-static int welcome(struct meta_feed *feed, struct subscriber *sub, const struct store_feed_frame *hello)
+static int welcome(
+	struct meta_feed *feed, struct subscriber *sub, const struct store_feed_frame *hello)
 {
 	const struct store_position *position = &feed->state->position;
 	struct store_feed_frame frame = {
@@ -224,8 +227,8 @@ static int welcome(struct meta_feed *feed, struct subscriber *sub, const struct 
 }
 
 // Returns: false when the subscriber breaks the rules.
-static bool take_frame(struct meta_feed *feed, struct subscriber *sub,
-	const struct store_feed_frame *frame)
+static bool take_frame(
+	struct meta_feed *feed, struct subscriber *sub, const struct store_feed_frame *frame)
 {
 	if (frame->type == STORE_FEED_HELLO && !sub->hello && frame->proto == STORE_FEED_PROTO) {
 		if (welcome(feed, sub, frame) != 0)
@@ -274,7 +277,8 @@ static void sub_read(struct meta_feed *feed, struct subscriber *sub)
 		memmove(sub->in, sub->in + at, sub->in_len);
 		// A frame that never fits is a delta, which goes the other way only.
 		if (used < 0 || sub->in_len == IN_BYTES) {
-			LOG(LOG_WARN, "feed", "FEED_PROTOCOL", "subscriber sent what is no frame of it");
+			LOG(LOG_WARN, "feed", "FEED_PROTOCOL",
+				"subscriber sent what is no frame of it");
 			feed->info.protocol_errors++;
 			sub->dead = true;
 		}
@@ -344,7 +348,8 @@ void meta_feed_process(struct meta_feed *feed, uint64_t now_ns)
 		struct subscriber *sub = events[i].data.ptr;
 
 		if (sub == NULL) {
-			const int fd = accept4(feed->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+			const int fd =
+				accept4(feed->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 			if (fd >= 0)
 				accept_one(feed, fd, now_ns);
@@ -416,30 +421,22 @@ int meta_feed_open(const char *path, uint64_t node_id, uint64_t backlog_bytes,
 {
 	struct meta_feed *feed = calloc(1, sizeof(*feed));
 	struct epoll_event event = {.events = EPOLLIN};
-	struct stat st;
 	int rc = 0;
 
 	if (feed == NULL)
 		return -ENOMEM;
-	feed->listen_fd = feed->epoll_fd = -1;
 	feed->node_id = node_id;
 	feed->backlog_bytes = backlog_bytes;
 	feed->state = state;
-	feed->addr.sun_family = AF_UNIX;
-	if (strlen(path) >= sizeof(feed->addr.sun_path)) {
-		free(feed);
-		return -ENAMETOOLONG;
-	}
-	strcpy(feed->addr.sun_path, path);
-	if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
-		unlink(path);
 	feed->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	feed->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (feed->epoll_fd < 0 || feed->listen_fd < 0 || fchmod(feed->listen_fd, 0660) != 0 ||
-		bind(feed->listen_fd, (struct sockaddr *)&feed->addr, sizeof(feed->addr)) != 0 ||
-		chmod(path, 0660) != 0 || listen(feed->listen_fd, (int)META_SUBSCRIBERS_MAX) != 0 ||
-		epoll_ctl(feed->epoll_fd, EPOLL_CTL_ADD, feed->listen_fd, &event) != 0)
+	feed->listen_fd = ctl_listen(path);
+	if (feed->listen_fd < 0)
+		rc = feed->listen_fd;
+	else if (feed->epoll_fd < 0 ||
+		 epoll_ctl(feed->epoll_fd, EPOLL_CTL_ADD, feed->listen_fd, &event) != 0)
 		rc = -errno;
+	if (feed->listen_fd >= 0)
+		strcpy(feed->path, path);
 	if (rc != 0) {
 		meta_feed_close(feed);
 		return rc;
@@ -456,7 +453,7 @@ void meta_feed_close(struct meta_feed *feed)
 		if (feed->subscriber[i] != NULL)
 			sub_free(feed, i);
 	if (feed->listen_fd >= 0) {
-		unlink(feed->addr.sun_path);
+		unlink(feed->path);
 		close(feed->listen_fd);
 	}
 	if (feed->epoll_fd >= 0)

@@ -15,8 +15,7 @@
 
 struct meta_feed;
 
-// Binds `path`, mode 0660; a socket there is replaced: the caller holds the control socket of the same
-// folder, so nobody lives behind it. `node_id`: subscribers that name it count for the fence.
+// Listens at `path` as ctl_listen does. `node_id`: subscribers that name it count for the fence.
 // Returns: 0 or -errno.
 int meta_feed_open(const char *path, uint64_t node_id, uint64_t backlog_bytes,
 	struct meta_state *state, struct meta_feed **feed);

@@ -13,7 +13,8 @@
 
 static const char help[] =
 	"Usage: tagcast-metad [OPTION...]\n"
-	"The meta process of a tagcast node: keeps channels and members, and feeds the fast process.\n"
+	"The meta process of a tagcast node: keeps channels and members, and feeds the fast "
+	"process.\n"
 	"\n"
 	"      --config FILE          read the node and meta sections of a configuration file\n"
 	"      --run-dir DIR          sockets: meta.sock, feed.sock\n"
@@ -31,14 +32,34 @@ static const char help[] =
 	"      --log-level LEVEL      error, warn, info or debug\n"
 	"      --help --version\n"
 	"\n"
-	"Exit codes: 0 stopped, 64 usage, 70 internal, 71 no memory, 73 cannot create, 74 I/O or disk full,\n"
+	"Exit codes: 0 stopped, 64 usage, 70 internal, 71 no memory, 73 cannot create, 74 I/O or "
+	"disk full,\n"
 	"75 another one runs here, 77 no permission, 78 configuration.\n";
 
-enum { OPT_CONFIG = 256, OPT_HELP, OPT_VERSION, OPT_RUN_DIR, OPT_DATA_DIR, OPT_LOG_LEVEL, OPT_NUMBER };
+enum {
+	OPT_CONFIG = 256,
+	OPT_HELP,
+	OPT_VERSION,
+	OPT_RUN_DIR,
+	OPT_DATA_DIR,
+	OPT_LOG_LEVEL,
+	OPT_NUMBER
+};
 
 // Options that are numbers, by their place in the table below.
-enum { N_NODE, N_CLUSTER, N_MAP, N_FENCE, N_STAGE_WAIT, N_JOURNAL, N_DEDUP, N_STAGES, N_STAGE_COMMITS,
-	N_BACKLOG, N_COUNT };
+enum {
+	N_NODE,
+	N_CLUSTER,
+	N_MAP,
+	N_FENCE,
+	N_STAGE_WAIT,
+	N_JOURNAL,
+	N_DEDUP,
+	N_STAGES,
+	N_STAGE_COMMITS,
+	N_BACKLOG,
+	N_COUNT
+};
 static const struct {
 	uint64_t min, max;
 } number_range[N_COUNT] = {
@@ -109,8 +130,8 @@ static bool take_number(struct metad_options *o, int which, const char *name)
 	value = strtoull(optarg, &end, 10);
 	if (errno != 0 || *end != '\0' || optarg[0] < '0' || optarg[0] > '9' ||
 		value < number_range[which].min || value > number_range[which].max) {
-		fprintf(stderr, "tagcast-metad: --%s: a number from %" PRIu64 " to %" PRIu64 "\n", name,
-			number_range[which].min, number_range[which].max);
+		fprintf(stderr, "tagcast-metad: --%s: a number from %" PRIu64 " to %" PRIu64 "\n",
+			name, number_range[which].min, number_range[which].max);
 		return false;
 	}
 	switch (which) {
@@ -205,14 +226,17 @@ int metad_options_read(struct metad_options *o, int argc, char **argv)
 	opterr = 1;
 	optind = 0;
 	while ((id = getopt_long(argc, argv, "", table, &index)) != -1)
-		if (id != OPT_CONFIG && (rc = take_option(o, id, id >= 256 ? table[index].name : "")) >= 0)
+		if (id != OPT_CONFIG &&
+			(rc = take_option(o, id, id >= 256 ? table[index].name : "")) >= 0)
 			return rc;
 	if (optind < argc) {
 		fprintf(stderr, "tagcast-metad: unexpected \"%s\"; see --help\n", argv[optind]);
 		return EX_USAGE;
 	}
-	if (o->node_id == 0 || o->cluster_id == 0 || o->run_dir[0] == '\0' || o->data_dir[0] == '\0') {
-		fputs("tagcast-metad: needed: --node-id, --cluster-id, --run-dir, --data-dir, or --config\n",
+	if (o->node_id == 0 || o->cluster_id == 0 || o->run_dir[0] == '\0' ||
+		o->data_dir[0] == '\0') {
+		fputs("tagcast-metad: needed: --node-id, --cluster-id, --run-dir, --data-dir, or "
+		      "--config\n",
 			stderr);
 		return EX_USAGE;
 	}

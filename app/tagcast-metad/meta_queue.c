@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // Owns every mutation from submit to done: each is in exactly one list. Run by the loop of the meta
-// process. A gate stands for a channel with a large mutation; its waiters keep their order.
+// process. A gate stands for a channel with a large mutation; its waiters keep their order. One file because
+// the states of a mutation and the lists that stand for them change together.
 #include "meta_queue.h"
 
 #include <assert.h>
@@ -170,7 +171,7 @@ static void done(struct meta_queue *q, struct mutation *m)
 static void finish(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
 {
 	const bool applied = m->outcome == MUTATION_OK &&
-		(m->result.code == STORE_R_OK || m->result.code == STORE_R_NO_CHANGE);
+			     (m->result.code == STORE_R_OK || m->result.code == STORE_R_NO_CHANGE);
 
 	if (m->list_of != NULL)
 		list_remove(m);
@@ -354,7 +355,8 @@ static void batch_fill(struct meta_queue *q, struct meta_batch *batch)
 		if (batch->count > 0 && batch->len >= META_BATCH_BYTES)
 			break;
 		next_command(m, &cmd);
-		bytes = store_command_encode(&cmd, batch->data + batch->len, ENTRY_BYTES_MAX - batch->len);
+		bytes = store_command_encode(
+			&cmd, batch->data + batch->len, ENTRY_BYTES_MAX - batch->len);
 		if (bytes < 0) {
 			// Handlers checked every field: only room can be missing.
 			assert(bytes == -ENOSPC && batch->count > 0);
@@ -385,7 +387,8 @@ uint32_t meta_queue_fill(struct meta_queue *q)
 			batch->token = ++q->next_token;
 		}
 		batch->open = true;
-		status = q->params.cons->propose(q->params.cons_ctx, batch->data, batch->len, batch->token);
+		status = q->params.cons->propose(
+			q->params.cons_ctx, batch->data, batch->len, batch->token);
 		if (status == CONS_BUSY) {
 			batch->open = false;  // kept as it is for the next turn
 			break;
@@ -443,7 +446,7 @@ static void chunk_result(struct meta_queue *q, struct mutation *m, uint8_t code)
 static void close_result(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
 {
 	const bool closed = !m->result.repeated &&
-		(m->result.code == STORE_R_OK || m->result.code == STORE_R_NO_CHANGE);
+			    (m->result.code == STORE_R_OK || m->result.code == STORE_R_NO_CHANGE);
 
 	if (closed) {
 		finish(q, m, now_ns);
@@ -500,8 +503,9 @@ void meta_queue_committed(struct meta_queue *q, struct meta_batch *batch, uint64
 void meta_queue_refused(struct meta_queue *q, struct meta_batch *batch, enum cons_status status)
 {
 	const enum mutation_outcome outcome = status == CONS_NOT_LEADER ? MUTATION_NOT_LEADER
-		: status == CONS_BUSY || status == CONS_TOO_LARGE      ? MUTATION_BUSY
-								       : MUTATION_UNKNOWN;
+					      : status == CONS_BUSY || status == CONS_TOO_LARGE
+						      ? MUTATION_BUSY
+						      : MUTATION_UNKNOWN;
 
 	for (uint32_t i = 0; i < batch->count; i++) {
 		struct mutation *m = batch->item[i].m;
@@ -511,7 +515,8 @@ void meta_queue_refused(struct meta_queue *q, struct meta_batch *batch, enum con
 
 		m->in_flight--;
 		if (m->outcome == MUTATION_OK)
-			m->outcome = (uint8_t)(hidden && outcome == MUTATION_UNKNOWN ? MUTATION_BUSY : outcome);
+			m->outcome = (uint8_t)(hidden && outcome == MUTATION_UNKNOWN ? MUTATION_BUSY
+										     : outcome);
 		if (m->state == MUTATION_RUNNABLE)
 			list_move(&q->other, m, MUTATION_SENT);
 		if (m->in_flight == 0)

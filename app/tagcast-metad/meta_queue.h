@@ -13,55 +13,55 @@
 #include "cons.h"
 #include "store.h"
 
-#define META_BATCHES 2u              // proposals in flight
+#define META_BATCHES 2u  // proposals in flight
 #define META_BATCH_COMMANDS 256u
 #define META_BATCH_BYTES (64u * 1024u)  // a batch is closed at this size; one command may be larger
 #define META_CHUNK_BYTES (48u * 1024u)  // UIDs of one staged chunk
-#define META_INLINE_BYTES (96u * 1024u) // UIDs of one unstaged command
+#define META_INLINE_BYTES (96u * 1024u)  // UIDs of one unstaged command
 #define META_PENDING_BYTES_MAX (256u * 1024u * 1024u)  // UIDs of all mutations that wait
-#define META_PENDING_MAX 70000u      // mutations; 64 clients with 1024 requests each fit
+#define META_PENDING_MAX 70000u  // mutations; 64 clients with 1024 requests each fit
 
 enum mutation_state {
-	MUTATION_IDLE,      // submitted to nobody yet, or being prepared at the head of its gate
-	MUTATION_GATED,     // behind a large mutation of the same channel
-	MUTATION_SLOT,      // waits for one of the stages
+	MUTATION_IDLE,  // submitted to nobody yet, or being prepared at the head of its gate
+	MUTATION_GATED,  // behind a large mutation of the same channel
+	MUTATION_SLOT,  // waits for one of the stages
 	MUTATION_RUNNABLE,
-	MUTATION_SENT,      // all commands so far are in flight
-	MUTATION_RETRY,     // the channel was busy, will be tried again
-	MUTATION_FENCE,     // committed, waits for the fast process
+	MUTATION_SENT,  // all commands so far are in flight
+	MUTATION_RETRY,  // the channel was busy, will be tried again
+	MUTATION_FENCE,  // committed, waits for the fast process
 };
 
 enum mutation_outcome {
-	MUTATION_OK,          // `result` is valid (its code may still say not found, expired, ...)
-	MUTATION_BUSY,        // not applied: waited too long behind others
+	MUTATION_OK,  // `result` is valid (its code may still say not found, expired, ...)
+	MUTATION_BUSY,  // not applied: waited too long behind others
 	MUTATION_NOT_LEADER,  // not applied
-	MUTATION_UNKNOWN,     // may have been applied
+	MUTATION_UNKNOWN,  // may have been applied
 };
 
 struct mutation {
 	struct mutation *next, *prev;
 	struct mutation_list *list_of;
-	uint8_t state;       // enum mutation_state
-	uint8_t outcome;     // enum mutation_outcome
-	bool preparing;      // its UIDs are being sorted elsewhere; set before submit
+	uint8_t state;  // enum mutation_state
+	uint8_t outcome;  // enum mutation_outcome
+	bool preparing;  // its UIDs are being sorted elsewhere; set before submit
 	bool staged;
-	bool has_slot;       // counts as an open stage
-	bool aborting;       // its stage is to be dropped
+	bool has_slot;  // counts as an open stage
+	bool aborting;  // its stage is to be dropped
 	bool fenced;
 	uint8_t stage_code;  // first refusal of a chunk
 	uint8_t op, list, flags;
 	uint8_t dedup[STORE_DEDUP_BYTES];
 	struct channel_key key;
-	uint8_t *uids;       // packed, malloc'd
+	uint8_t *uids;  // packed, malloc'd
 	uint32_t uid_count, uids_bytes;
-	uint32_t charged;    // bytes counted against the limit
+	uint32_t charged;  // bytes counted against the limit
 	uint32_t offset, sent_count;  // of what was sent of the stage
 	uint32_t in_flight;  // commands
 	uint64_t stage_id;
 	uint64_t deadline_ns, retry_ns;
 	struct store_result result;
 	uint64_t members;
-	void *owner;         // of whoever submitted it
+	void *owner;  // of whoever submitted it
 };
 
 // A UID list is prepared (sorted, repeats left out) before a staged mutation may run: chunks in key
@@ -74,8 +74,8 @@ void mutation_free(struct mutation *m);
 struct meta_queue;
 
 struct meta_queue_params {
-	uint32_t stages;          // open stages at once
-	uint64_t wait_ns;         // behind a stage, or for one
+	uint32_t stages;  // open stages at once
+	uint64_t wait_ns;  // behind a stage, or for one
 	uint64_t fence_wait_ns;
 	uint64_t stage_id_first;  // differs at every start
 	const struct cons_ops *cons;
@@ -95,8 +95,8 @@ int meta_queue_submit(struct meta_queue *queue, struct mutation *m, uint64_t now
 void meta_queue_prepared(struct meta_queue *queue, struct mutation *m) META_ONLY;
 // Drops the stage `id` of `key`, left by an earlier life of this process. Before any submit.
 // Returns: 0 or -ENOMEM.
-int meta_queue_abort_stage(struct meta_queue *queue, uint64_t id, const struct channel_key *key)
-	META_ONLY;
+int meta_queue_abort_stage(
+	struct meta_queue *queue, uint64_t id, const struct channel_key *key) META_ONLY;
 
 // Fills and proposes batches. Returns: batches proposed.
 uint32_t meta_queue_fill(struct meta_queue *queue) META_ONLY;
@@ -118,11 +118,11 @@ struct meta_batch {
 // Returns: NULL when the token is not of this queue.
 struct meta_batch *meta_queue_batch(struct meta_queue *queue, uint64_t token) META_ONLY;
 // The results of the batch are in place and durable.
-void meta_queue_committed(struct meta_queue *queue, struct meta_batch *batch, uint64_t now_ns)
-	META_ONLY;
+void meta_queue_committed(
+	struct meta_queue *queue, struct meta_batch *batch, uint64_t now_ns) META_ONLY;
 // The batch will not commit under its token.
-void meta_queue_refused(struct meta_queue *queue, struct meta_batch *batch, enum cons_status status)
-	META_ONLY;
+void meta_queue_refused(
+	struct meta_queue *queue, struct meta_batch *batch, enum cons_status status) META_ONLY;
 
 // What the fast process acts on: `connected` now, `applied` at least.
 void meta_queue_fence(struct meta_queue *queue, bool connected, uint64_t applied) META_ONLY;

@@ -13,7 +13,7 @@
 #include "store_feed.h"
 
 #define COMPACT_STEPS_TURN 512u  // rows a turn with commits works off on the side
-#define COMPACT_STEPS_IDLE 8192u // rows of a transaction made for it: about 10 ms
+#define COMPACT_STEPS_IDLE 8192u  // rows of a transaction made for it: about 10 ms
 
 // Members of the channel after each delta of one batch, in commit order.
 struct collected {
@@ -46,7 +46,8 @@ static int exit_code_of(int rc)
 }
 
 // Formats or checks the store, and gives a new one a generation that no subscriber has seen.
-static int format(struct meta_state *state, struct store_tx *tx, uint64_t cluster_id, const char **why)
+static int format(
+	struct meta_state *state, struct store_tx *tx, uint64_t cluster_id, const char **why)
 {
 	uint64_t generation = 0;
 	int rc = store_read_position(tx, &state->position);
@@ -127,7 +128,8 @@ static int fill_members(struct store_tx *tx, struct meta_batch *batch, const str
 		batch->members[i] = 0;
 		while (at < c->count && c->commit[at] < r->commit)
 			at++;
-		if (r->code == STORE_R_OK && !r->repeated && at < c->count && c->commit[at] == r->commit) {
+		if (r->code == STORE_R_OK && !r->repeated && at < c->count &&
+			c->commit[at] == r->commit) {
 			batch->members[i] = c->members[at];
 			continue;
 		}
@@ -141,16 +143,17 @@ static int fill_members(struct store_tx *tx, struct meta_batch *batch, const str
 	return 0;
 }
 
-static int apply_one(struct meta_state *state, struct store_tx *tx, const struct cons_commit *commit)
-	META_ONLY;
-static int apply_one(struct meta_state *state, struct store_tx *tx, const struct cons_commit *commit)
+static int apply_one(
+	struct meta_state *state, struct store_tx *tx, const struct cons_commit *commit) META_ONLY;
+static int apply_one(
+	struct meta_state *state, struct store_tx *tx, const struct cons_commit *commit)
 {
 	struct meta_batch *batch =
 		commit->token == 0 ? NULL : meta_queue_batch(state->queue, commit->token);
 	struct collected c = {.state = state};
 	int rc = store_apply(tx, &state->limits, commit->index, commit->data, commit->len,
-		batch != NULL ? batch->result : NULL, batch != NULL ? META_BATCH_COMMANDS : 0, collect,
-		&c);
+		batch != NULL ? batch->result : NULL, batch != NULL ? META_BATCH_COMMANDS : 0,
+		collect, &c);
 
 	if (rc < 0 || batch == NULL)
 		return rc < 0 ? rc : 0;
@@ -162,8 +165,8 @@ static int apply_one(struct meta_state *state, struct store_tx *tx, const struct
 }
 
 // The transaction around all batches of a turn.
-static int commit_all(struct meta_state *state, const struct cons_commit *commits, uint32_t count)
-	META_ONLY;
+static int commit_all(
+	struct meta_state *state, const struct cons_commit *commits, uint32_t count) META_ONLY;
 static int commit_all(struct meta_state *state, const struct cons_commit *commits, uint32_t count)
 {
 	struct store_tx tx;
@@ -174,8 +177,8 @@ static int commit_all(struct meta_state *state, const struct cons_commit *commit
 	for (uint32_t i = 0; i < count && rc == 0; i++)
 		rc = apply_one(state, &tx, &commits[i]);
 	if (rc == 0) {
-		rc = store_compact(&tx, &state->limits,
-			count == 0 ? COMPACT_STEPS_IDLE : COMPACT_STEPS_TURN);
+		rc = store_compact(
+			&tx, &state->limits, count == 0 ? COMPACT_STEPS_IDLE : COMPACT_STEPS_TURN);
 		state->compact = rc > 0;
 	}
 	if (rc >= 0)
@@ -201,15 +204,17 @@ int meta_state_commit(void *ctx, const struct cons_commit *commits, uint32_t cou
 	state->transactions++;
 	for (uint32_t i = 0; i < count && rc == 0; i++) {
 		struct meta_batch *batch =
-			commits[i].token == 0 ? NULL : meta_queue_batch(state->queue, commits[i].token);
+			commits[i].token == 0 ? NULL
+					      : meta_queue_batch(state->queue, commits[i].token);
 
 		if (batch != NULL)
 			meta_queue_committed(state->queue, batch, state->now_ns);
 	}
 	if (rc != 0)
 		LOG(LOG_ERROR, "store", "STORE_FAULT", "the store failed: %s%s", strerror(-rc),
-			rc == -ENOSPC ? " (disk or map full: make room, or start with a larger map size)"
-				      : "");
+			rc == -ENOSPC
+				? " (disk or map full: make room, or start with a larger map size)"
+				: "");
 	return rc;
 }
 

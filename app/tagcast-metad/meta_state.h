@@ -17,12 +17,13 @@ struct meta_state {
 	struct store_lmdb *db;
 	struct store_limits limits;
 	struct store_position position;  // as of the last commit
-	struct meta_queue *queue;        // whose batches get their results here; set before the first turn
-	uint64_t now_ns;                 // of the turn; set by the loop
-	bool compact;                    // there may be something to compact
-	uint64_t delta_bytes;            // feed bytes of all commits of this life
+	struct meta_queue
+		*queue;  // whose batches get their results here; set before the first turn
+	uint64_t now_ns;  // of the turn; set by the loop
+	bool compact;  // there may be something to compact
+	uint64_t delta_bytes;  // feed bytes of all commits of this life
 	uint64_t batches, commands, transactions;
-	uint64_t commit_max_ns;          // longest transaction
+	uint64_t commit_max_ns;  // longest transaction
 };
 
 // Opens or formats the store. Returns: 0; an exit code (sysexits) with `why` set.

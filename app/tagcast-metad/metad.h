@@ -39,15 +39,15 @@ struct metad {
 	struct cons_local *cons;
 	const struct cons_ops *cons_ops;
 	uint64_t started_ns;
-	uint64_t dedup_unique;     // next key made here
-	uint32_t preparing;        // mutations in the thread pool
+	uint64_t dedup_unique;  // next key made here
+	uint32_t preparing;  // mutations in the thread pool
 	bool stopping;
-	uint64_t stop_ns;          // latest end of a stop
+	uint64_t stop_ns;  // latest end of a stop
 
 	uv_loop_t loop;
 	uv_poll_t ctl_poll, feed_poll;
 	uv_check_t check;
-	uv_idle_t idle;            // active while there is work that needs no event
+	uv_idle_t idle;  // active while there is work that needs no event
 	uv_timer_t timer;
 	uv_signal_t sigterm, sigint, sighup;
 };

@@ -27,7 +27,8 @@ void tool_error(const char *fmt, ...)
 int tool_channel_type(const char *text)
 {
 	static const char *const names[] = {"person", "group", "customer-service", "community",
-		"community-topic", "info", "data", "temp", "live", "visitors", "agent", "agent-group"};
+		"community-topic", "info", "data", "temp", "live", "visitors", "agent",
+		"agent-group"};
 	char *end;
 	unsigned long number;
 
@@ -78,11 +79,11 @@ json_t *tool_call(const struct tool *tool, int fd, json_t *request, int *exit_co
 
 	if (answer == NULL) {
 		*exit_code = errno == ECONNRESET || errno == EPIPE ? TOOL_UNREACHABLE
-			: errno == ETIMEDOUT                          ? TOOL_AGAIN
-								      : TOOL_INTERNAL;
-		tool_error("no answer: %s", errno == ETIMEDOUT
-				? "timed out; the command may still be carried out"
-				: strerror(errno));
+			     : errno == ETIMEDOUT                  ? TOOL_AGAIN
+								   : TOOL_INTERNAL;
+		tool_error("no answer: %s",
+			errno == ETIMEDOUT ? "timed out; the command may still be carried out"
+					   : strerror(errno));
 	}
 	json_decref(request);
 	return answer;
@@ -94,9 +95,15 @@ int tool_answer_exit(const json_t *answer, const char *prefix)
 		const char *code;
 		int exit_code;
 	} known[] = {
-		{"busy", TOOL_AGAIN}, {"unknown_outcome", TOOL_AGAIN}, {"not_leader", TOOL_AGAIN},
-		{"stopping", TOOL_AGAIN}, {"not_ready", TOOL_AGAIN}, {"not_found", TOOL_NO},
-		{"expired", TOOL_NO}, {"unknown_command", TOOL_UNREACHABLE}, {"internal", TOOL_INTERNAL},
+		{"busy", TOOL_AGAIN},
+		{"unknown_outcome", TOOL_AGAIN},
+		{"not_leader", TOOL_AGAIN},
+		{"stopping", TOOL_AGAIN},
+		{"not_ready", TOOL_AGAIN},
+		{"not_found", TOOL_NO},
+		{"expired", TOOL_NO},
+		{"unknown_command", TOOL_UNREACHABLE},
+		{"internal", TOOL_INTERNAL},
 	};
 	const char *code, *message;
 
@@ -162,7 +169,8 @@ static const char help[] =
 	"  channel delete TYPE CHANNEL          remove the channel\n"
 	"  channel list                         all channels (--removed: tombstones too)\n"
 	"  channel show TYPE CHANNEL            one channel and its members\n"
-	"  import FILE                          lines of TYPE <tab> CHANNEL <tab> UID, - is standard input\n"
+	"  import FILE                          lines of TYPE <tab> CHANNEL <tab> UID, - is "
+	"standard input\n"
 	"  meta status                          state of the store and its feed\n"
 	"\n"
 	"Fast path:\n"
@@ -176,7 +184,8 @@ static const char help[] =
 	"      --no-header        no header line above tables\n"
 	"      --list LIST        members (default), deny, allow or temp\n"
 	"      --file FILE        read UIDs from a file, one a line; - is standard input\n"
-	"      --dedup KEY        32 hex digits: a repeated command with this key is applied once; the\n"
+	"      --dedup KEY        32 hex digits: a repeated command with this key is applied once; "
+	"the\n"
 	"                         first 16 are a commit number of the store, the rest is free\n"
 	"      --mode MODE        import: reset (default) replaces each list, add adds to it\n"
 	"      --limit N          list and show at most N\n"
@@ -184,11 +193,25 @@ static const char help[] =
 	"      --large --ban --disband --send-ban --allow-stranger   flags for create and info\n"
 	"      --help --version\n"
 	"\n"
-	"Exit codes: 0 done, 1 answered no, 64 usage, 65 bad input, 69 nobody there, 70 internal, 74 I/O,\n"
+	"Exit codes: 0 done, 1 answered no, 64 usage, 65 bad input, 69 nobody there, 70 internal, "
+	"74 I/O,\n"
 	"75 try again, 77 no permission.\n";
 
-enum option_id { OPT_RUN_DIR = 256, OPT_JSON, OPT_TIMEOUT, OPT_NO_HEADER, OPT_LIST, OPT_FILE,
-	OPT_DEDUP, OPT_MODE, OPT_LIMIT, OPT_REMOVED, OPT_HELP, OPT_VERSION, OPT_FLAG };
+enum option_id {
+	OPT_RUN_DIR = 256,
+	OPT_JSON,
+	OPT_TIMEOUT,
+	OPT_NO_HEADER,
+	OPT_LIST,
+	OPT_FILE,
+	OPT_DEDUP,
+	OPT_MODE,
+	OPT_LIMIT,
+	OPT_REMOVED,
+	OPT_HELP,
+	OPT_VERSION,
+	OPT_FLAG
+};
 
 static const struct option options[] = {
 	{"run-dir", required_argument, NULL, OPT_RUN_DIR},
@@ -218,7 +241,8 @@ static bool take_number(const char *name, const char *text, uint64_t max, uint64
 
 	errno = 0;
 	*value = strtoull(text, &end, 10);
-	if (errno != 0 || *end != '\0' || text[0] < '0' || text[0] > '9' || *value < 1 || *value > max) {
+	if (errno != 0 || *end != '\0' || text[0] < '0' || text[0] > '9' || *value < 1 ||
+		*value > max) {
 		tool_error("--%s: a number from 1 to %llu", name, (unsigned long long)max);
 		return false;
 	}

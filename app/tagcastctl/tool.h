@@ -12,13 +12,13 @@
 // Exit codes, stable; also in the man page.
 enum tool_exit {
 	TOOL_OK = 0,
-	TOOL_NO = 1,             // asked, and the answer is no (not found, expired)
+	TOOL_NO = 1,  // asked, and the answer is no (not found, expired)
 	TOOL_USAGE = 64,
-	TOOL_DATA = 65,          // input refused
-	TOOL_UNREACHABLE = 69,   // nobody listens
+	TOOL_DATA = 65,  // input refused
+	TOOL_UNREACHABLE = 69,  // nobody listens
 	TOOL_INTERNAL = 70,
 	TOOL_IO = 74,
-	TOOL_AGAIN = 75,         // busy, timed out, outcome unknown: repeat
+	TOOL_AGAIN = 75,  // busy, timed out, outcome unknown: repeat
 	TOOL_PERMISSION = 77,
 };
 
@@ -28,12 +28,12 @@ struct tool {
 	const char *file;
 	const char *mode;
 	const char *dedup;
-	uint64_t limit;      // 0: none
+	uint64_t limit;  // 0: none
 	int timeout_ms;
 	bool json;
 	bool no_header;
 	bool removed;
-	bool flag[5];        // in the order of tool_flag_names
+	bool flag[5];  // in the order of tool_flag_names
 };
 extern const char *const tool_flag_names[5];
 

@@ -28,7 +28,8 @@ static int add_uid(json_t *uids, const char *bytes, size_t len, const char *file
 {
 	if (len < 1 || len > ID_LEN_MAX) {
 		if (file != NULL)
-			tool_error("%s:%llu: a UID has 1 to 255 bytes", file, (unsigned long long)line);
+			tool_error("%s:%llu: a UID has 1 to 255 bytes", file,
+				(unsigned long long)line);
 		else
 			tool_error("a UID has 1 to 255 bytes");
 		return TOOL_DATA;
@@ -92,8 +93,8 @@ static int add_channel(json_t *request, char **argv)
 	return TOOL_OK;
 }
 
-static int add_arguments(const struct tool *tool, const struct verb *verb, json_t *request, int argc,
-	char **argv)
+static int add_arguments(
+	const struct tool *tool, const struct verb *verb, json_t *request, int argc, char **argv)
 {
 	int rc = TOOL_OK;
 
@@ -105,7 +106,8 @@ static int add_arguments(const struct tool *tool, const struct verb *verb, json_
 			rc = add_uid(uids, argv[i], strlen(argv[i]), NULL, 0);
 		if (rc == TOOL_OK && tool->file != NULL)
 			rc = read_uid_file(uids, tool->file);
-		if (rc == TOOL_OK && json_array_size(uids) == 0 && strcmp(verb->name, "reset") != 0) {
+		if (rc == TOOL_OK && json_array_size(uids) == 0 &&
+			strcmp(verb->name, "reset") != 0) {
 			tool_error("no UIDs given (as arguments or by --file)");
 			rc = TOOL_USAGE;
 		}
@@ -135,8 +137,8 @@ static void print_mutation(const struct tool *tool, const json_t *answer)
 		tool_print(tool, answer, true);
 		return;
 	}
-	printf("%lld changed, %lld members, version %lld, commit %lld, %s%s\n", changed, members, smv,
-		commit,
+	printf("%lld changed, %lld members, version %lld, commit %lld, %s%s\n", changed, members,
+		smv, commit,
 		json_is_true(json_object_get(answer, "fenced")) ? "fenced"
 								: "committed, not yet fenced",
 		json_is_true(json_object_get(answer, "repeated")) ? " (repeated)" : "");
@@ -199,7 +201,8 @@ static int pages(const struct tool *tool, json_t *request, const char *what)
 		json_t *answer, *cursor;
 
 		if (tool->limit != 0)
-			json_object_set_new(request, "limit", json_integer((json_int_t)(left < 1000 ? left : 1000)));
+			json_object_set_new(request, "limit",
+				json_integer((json_int_t)(left < 1000 ? left : 1000)));
 		answer = tool_call(tool, fd, json_incref(request), &rc);
 		if (answer == NULL)
 			break;
@@ -213,7 +216,8 @@ static int pages(const struct tool *tool, json_t *request, const char *what)
 
 			left = got < left ? left - got : 0;
 		}
-		if (rc != TOOL_OK || cursor == NULL || json_is_null(cursor) || (tool->limit != 0 && left == 0)) {
+		if (rc != TOOL_OK || cursor == NULL || json_is_null(cursor) ||
+			(tool->limit != 0 && left == 0)) {
 			json_decref(answer);
 			break;
 		}

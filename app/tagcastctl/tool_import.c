@@ -21,11 +21,11 @@ struct open_request {
 
 struct import {
 	const struct tool *tool;
-	const char *name;           // of the input, for messages
+	const char *name;  // of the input, for messages
 	struct ctl_pipe *pipe;
 	bool reset;
 	// the run being collected
-	struct channel_key key;     // len 0: none
+	struct channel_key key;  // len 0: none
 	json_t *uids;
 	uint64_t first_line;
 	// in flight, oldest at `head`
@@ -149,8 +149,8 @@ static bool send_run(struct import *im)
 	fresh = seen_add(im, &im->key);
 	im->channels += fresh;
 	request = json_object();
-	json_object_set_new(request, "cmd",
-		json_string(im->reset && fresh ? "channel.reset" : "channel.add"));
+	json_object_set_new(
+		request, "cmd", json_string(im->reset && fresh ? "channel.reset" : "channel.add"));
 	json_object_set_new(request, "type", json_integer(im->key.type));
 	json_object_set_new(request, "channel", ctl_id_json(channel_key_id(&im->key)));
 	if (im->tool->list != NULL)
@@ -274,7 +274,8 @@ int tool_import(struct tool *tool, int argc, char **argv)
 
 	if (argc != 1 || (tool->mode != NULL && strcmp(tool->mode, "add") != 0 &&
 				 strcmp(tool->mode, "reset") != 0)) {
-		tool_error("import FILE [--mode reset|add] [--list LIST]; FILE - is standard input");
+		tool_error(
+			"import FILE [--mode reset|add] [--list LIST]; FILE - is standard input");
 		return TOOL_USAGE;
 	}
 	in = strcmp(argv[0], "-") == 0 ? stdin : fopen(argv[0], "r");

@@ -97,7 +97,8 @@ static void print_table(const json_t *columns, const json_t *rows, bool header)
 	}
 	for (size_t r = header ? 0 : 1; r <= row_count; r++)
 		for (size_t c = 0; c < width_count; c++)
-			print_cell(cell[r * width_count + c], width[c], right[c], c + 1 == width_count);
+			print_cell(cell[r * width_count + c], width[c], right[c],
+				c + 1 == width_count);
 	for (size_t i = 0; i < width_count * (row_count + 1); i++)
 		free(cell[i]);
 	free(cell);
@@ -111,10 +112,10 @@ static void print_fields(const json_t *fields)
 	json_t *value;
 	int width = 0;
 
+	json_object_foreach((json_t *)fields, key, value) if (width_of(key) > width) width =
+		width_of(key);
 	json_object_foreach((json_t *)fields, key, value)
-		if (width_of(key) > width)
-			width = width_of(key);
-	json_object_foreach((json_t *)fields, key, value) {
+	{
 		printf("%s%*s  ", key, width - width_of(key), "");
 		tool_print_value(stdout, value);
 		fputc('\n', stdout);

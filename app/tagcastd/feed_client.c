@@ -17,7 +17,7 @@
 #define READ_BYTES_PER_CALL (1024u * 1024u)
 #define BACKOFF_MIN_NS (20 * NS_PER_MS)
 #define BACKOFF_MAX_NS (1000 * NS_PER_MS)
-#define STABLE_NS NS_PER_S            // a connection that lived this long resets the back-off
+#define STABLE_NS NS_PER_S  // a connection that lived this long resets the back-off
 #define WELCOME_WAIT_NS (5 * NS_PER_S)  // an answer to HELLO
 
 struct feed_client {
@@ -25,9 +25,9 @@ struct feed_client {
 	const struct feed_client_events *events;
 	void *ctx;
 	int epoll_fd;
-	int fd;               // -1: not connected
+	int fd;  // -1: not connected
 	bool welcomed;
-	uint64_t since_ns;    // of this connection
+	uint64_t since_ns;  // of this connection
 	uint64_t next_try_ns;
 	uint64_t backoff_ns;
 	uint64_t processed_ns;  // last call
@@ -135,8 +135,10 @@ static void try_connect(struct feed_client *client, uint64_t now_ns)
 		return;
 	}
 	if (connect(fd, (struct sockaddr *)&client->addr, sizeof(client->addr)) != 0) {
-		drop(client, errno == ENOENT || errno == ECONNREFUSED ? "meta process is not there"
-								      : "cannot connect", now_ns);
+		drop(client,
+			errno == ENOENT || errno == ECONNREFUSED ? "meta process is not there"
+								 : "cannot connect",
+			now_ns);
 		return;
 	}
 	client->events->hello(client->ctx, &hello);

@@ -23,12 +23,12 @@ struct feed_client_events {
 };
 
 struct feed_client_info {
-	bool connected;         // WELCOME received
-	uint64_t connects;      // connections that said WELCOME
-	uint64_t failures;      // attempts that ended before that
-	uint64_t lagged;        // times the meta process gave us up as too slow
+	bool connected;  // WELCOME received
+	uint64_t connects;  // connections that said WELCOME
+	uint64_t failures;  // attempts that ended before that
+	uint64_t lagged;  // times the meta process gave us up as too slow
 	uint64_t frames, bytes;
-	const char *last_error; // static text, "" when none
+	const char *last_error;  // static text, "" when none
 };
 
 // `path` is copied. Returns: 0, -ENAMETOOLONG, -ENOMEM or -errno.

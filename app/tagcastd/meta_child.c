@@ -27,13 +27,13 @@
 #define EXIT_IS_HOPELESS(code) ((code) == 64 || (code) == 78)
 
 struct meta_child {
-	char text[TEXT_BYTES];   // the arguments, one after the other
+	char text[TEXT_BYTES];  // the arguments, one after the other
 	size_t text_len;
 	char *args[ARGS_MAX];
 	uint32_t arg_count;
 	char program[TEXT_BYTES];
 	int epoll_fd;
-	int pidfd;               // -1: not running
+	int pidfd;  // -1: not running
 	uint64_t started_ns;
 	uint64_t backoff_ns;
 	bool stopping;
@@ -85,8 +85,8 @@ static int find_program(struct meta_child *child, const char *program)
 	if (len > 0) {
 		child->program[len] = '\0';
 		slash = strrchr(child->program, '/');
-		if (slash != NULL &&
-			(size_t)(slash - child->program) + 2 + strlen(program) <= sizeof(child->program)) {
+		if (slash != NULL && (size_t)(slash - child->program) + 2 + strlen(program) <=
+					     sizeof(child->program)) {
 			strcpy(slash + 1, program);
 			if (access(child->program, X_OK) == 0)
 				return 0;
@@ -177,15 +177,18 @@ static void start(struct meta_child *child, uint64_t now_ns)
 	if (pid == 0)
 		become_metad(child, parent);
 	if (pid < 0) {
-		LOG(LOG_ERROR, "meta", "META_FORK", "cannot start the meta process: %s", strerror(errno));
+		LOG(LOG_ERROR, "meta", "META_FORK", "cannot start the meta process: %s",
+			strerror(errno));
 		plan_restart(child, now_ns);
 		return;
 	}
 	child->info.starts++;
 	child->pidfd = pidfd_open(pid, 0);
-	if (child->pidfd < 0 || epoll_ctl(child->epoll_fd, EPOLL_CTL_ADD, child->pidfd, &event) != 0) {
+	if (child->pidfd < 0 ||
+		epoll_ctl(child->epoll_fd, EPOLL_CTL_ADD, child->pidfd, &event) != 0) {
 		// Not watchable, so not to be kept. Its number cannot have been reused: nobody waited yet.
-		LOG(LOG_ERROR, "meta", "META_PIDFD", "cannot watch the meta process: %s", strerror(errno));
+		LOG(LOG_ERROR, "meta", "META_PIDFD", "cannot watch the meta process: %s",
+			strerror(errno));
 		kill(pid, SIGKILL);
 		waitpid(pid, &child->info.last_status, 0);
 		if (child->pidfd >= 0)
@@ -198,7 +201,8 @@ static void start(struct meta_child *child, uint64_t now_ns)
 	child->info.pid = pid;
 	child->started_ns = now_ns;
 	child->killed = false;
-	LOG(LOG_INFO, "meta", "META_START", "meta process %s started, pid %d", child->program, (int)pid);
+	LOG(LOG_INFO, "meta", "META_START", "meta process %s started, pid %d", child->program,
+		(int)pid);
 }
 
 static void note_end(struct meta_child *child, int status, uint64_t now_ns)
@@ -218,7 +222,8 @@ static void note_end(struct meta_child *child, int status, uint64_t now_ns)
 	if (WIFEXITED(status) && EXIT_IS_HOPELESS(WEXITSTATUS(status)))
 		child->backoff_ns = BACKOFF_MAX_NS;
 	plan_restart(child, now_ns);
-	LOG(LOG_ERROR, "meta", "META_EXIT", "meta process ended (%s %d), next start in %" PRIu64 " ms",
+	LOG(LOG_ERROR, "meta", "META_EXIT",
+		"meta process ended (%s %d), next start in %" PRIu64 " ms",
 		WIFSIGNALED(status) ? "signal" : "exit code",
 		WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
 		(child->info.next_start_ns - now_ns) / NS_PER_MS);

@@ -13,9 +13,10 @@
 struct meta_child;
 
 struct meta_child_params {
-	const char *program;   // path; without a slash it is looked for beside the running program, then in PATH
+	const char *
+		program;  // path; without a slash it is looked for beside the running program, then in PATH
 	const char *run_dir, *data_dir;
-	const char *log_level; // NULL: the default of the program
+	const char *log_level;  // NULL: the default of the program
 	uint64_t node_id, cluster_id;
 	uint64_t map_bytes;
 	uint64_t fence_wait_ns;
@@ -26,10 +27,10 @@ struct meta_child_params {
 
 struct meta_child_info {
 	bool running;
-	pid_t pid;             // 0: not running
+	pid_t pid;  // 0: not running
 	uint64_t starts;
 	uint64_t exits;
-	int last_status;       // as of waitpid; -1: none yet
+	int last_status;  // as of waitpid; -1: none yet
 	uint64_t next_start_ns;  // while not running; UINT64_MAX: never
 };
 

@@ -19,13 +19,20 @@
 
 #define CTL_LINE_BYTES_MAX (64u * 1024u * 1024u)  // a million UIDs of 60 bytes in one request
 #define CTL_INPUT_BYTES_MAX (192u * 1024u * 1024u)  // incomplete lines of all clients together
-#define CTL_OUTPUT_BYTES_HIGH (1024u * 1024u)  // unread answers of one client before its input waits
-#define CTL_VALUES_MAX 2100000u  // values in one line: a million UIDs written as objects, and the rest
+#define CTL_OUTPUT_BYTES_HIGH \
+	(1024u * 1024u)  // unread answers of one client before its input waits
+#define CTL_VALUES_MAX \
+	2100000u  // values in one line: a million UIDs written as objects, and the rest
 #define CTL_DEPTH_MAX 16u
 #define CTL_CLIENTS_MAX 64u
-#define CTL_PIPELINE_MAX 1024u   // unanswered requests of one client
+#define CTL_PIPELINE_MAX 1024u  // unanswered requests of one client
 #define CTL_ERROR_BYTES 256u
 #define CTL_WHERE_BYTES 32u
+
+// A listening unix stream socket at `path`, mode 0660, non-blocking. A socket left by a dead process is
+// replaced; one that is served, or a file of another kind, is -EADDRINUSE. Also for other protocols.
+// Returns: a descriptor, or -errno.
+int ctl_listen(const char *path);
 
 struct ctl_server;
 struct ctl_request;  // one request being answered; may outlive the handler and the client
@@ -37,7 +44,7 @@ struct ctl_command {
 	void (*handle)(void *ctx, struct ctl_request *request, const json_t *args);
 };
 
-// Binds `path` with mode 0660 (a stale socket of a dead server is replaced, a live one is -EADDRINUSE).
+// Listens at `path` as ctl_listen does.
 // Owns: nothing of the arguments; `commands` must outlive the server.
 // Returns: 0 or -errno.
 int ctl_server_open(const char *path, const struct ctl_command *commands, uint32_t count, void *ctx,

@@ -35,7 +35,8 @@ static int wait_for(int fd, short events, uint64_t deadline)
 	for (;;) {
 		struct pollfd poller = {.fd = fd, .events = events};
 		const uint64_t now = time_now_ns();
-		const int wait_ms = now >= deadline ? 0 : (int)((deadline - now + NS_PER_MS - 1) / NS_PER_MS);
+		const int wait_ms =
+			now >= deadline ? 0 : (int)((deadline - now + NS_PER_MS - 1) / NS_PER_MS);
 		const int rc = poll(&poller, 1, wait_ms);
 
 		if (rc > 0)
@@ -201,8 +202,9 @@ json_t *ctl_pipe_receive(struct ctl_pipe *pipe, int timeout_ms)
 	for (;;) {
 		const char *start = pipe->in + pipe->in_off;
 		const char *newline = pipe->scanned < pipe->in_len
-			? memchr(pipe->in + pipe->scanned, '\n', pipe->in_len - pipe->scanned)
-			: NULL;
+					      ? memchr(pipe->in + pipe->scanned, '\n',
+							pipe->in_len - pipe->scanned)
+					      : NULL;
 
 		if (newline != NULL) {
 			json_t *answer = json_loadb(start, (size_t)(newline - start), 0, NULL);

@@ -3,11 +3,10 @@
 // thread whose loop polls ctl_server_fd. Sockets are read, written and closed in ctl_server_process
 // alone: ctl_reply only queues and rings an eventfd, so a handler may answer from anywhere in that thread
 // and answers of one loop turn leave in one write per client.
-#include "ctl.h"
+#include "ctl_pvt.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,220 +22,15 @@
 #define ACCEPTS_PER_CALL 16u
 #define INPUT_CAP_FIRST (64u * 1024u)  // one read takes what a turn can handle
 #define INPUT_CAP_KEPT (64u * 1024u)  // an emptied buffer over this is given back
-#define LISTEN_BACKLOG 64
-
-struct ctl_client;
-
-struct ctl_request {
-	struct ctl_client *client;  // NULL: the client left
-	struct ctl_request *next;   // later request of the same client
-	json_t *id;
-	char *answer;               // with newline; NULL: not answered yet
-	size_t answer_len;
-};
-
-struct ctl_client {
-	struct ctl_server *server;
-	int fd;
-	uint32_t armed;       // epoll events
-	char *in;
-	size_t in_len, in_cap;
-	size_t in_off;        // start of the next line
-	size_t scanned;       // no newline in [in_off, scanned)
-	size_t line_end;      // offset of the newline of the next line, 0: no whole line here
-	char *out;
-	size_t out_len, out_cap, out_off;
-	size_t held_bytes;    // answers waiting for an earlier one
-	struct ctl_request *first, *last;
-	uint32_t open;        // requests in the list
-	bool eof;             // no more input
-	bool hung_up;         // nobody reads answers
-	bool closing;         // close once everything is written
-	bool dead;
-};
-
-struct ctl_server {
-	int listen_fd, epoll_fd, kick_fd;
-	bool kicked;
-	bool in_process;
-	const struct ctl_command *commands;
-	uint32_t command_count;
-	void *ctx;
-	struct ctl_client *client[CTL_CLIENTS_MAX];
-	uint32_t clients;
-	size_t input_bytes;   // capacity of all input buffers over INPUT_CAP_KEPT
-	struct sockaddr_un addr;
-	dev_t dev;
-	ino_t ino;
-};
-
-static void kick(struct ctl_server *server)
-{
-	const uint64_t one = 1;
-
-	if (server->kicked)
-		return;
-	server->kicked = true;
-	// Cannot fail: the counter is at most 1 while `kicked` guards it.
-	(void)!write(server->kick_fd, &one, sizeof(one));
-}
-
-// --- requests and answers ---------------------------------------------------------------------------------
-
-static void request_free(struct ctl_request *request)
-{
-	json_decref(request->id);
-	free(request->answer);
-	free(request);
-}
-
-static struct ctl_request *request_create(struct ctl_client *client, json_t *id)
-{
-	struct ctl_request *request = calloc(1, sizeof(*request));
-
-	if (request == NULL) {
-		client->dead = true;
-		return NULL;
-	}
-	request->client = client;
-	request->id = json_incref(id);
-	if (client->last != NULL)
-		client->last->next = request;
-	else
-		client->first = request;
-	client->last = request;
-	client->open++;
-	return request;
-}
-
-static bool out_append(struct ctl_client *client, const char *bytes, size_t len)
-{
-	if (client->out_len + len > client->out_cap) {
-		size_t cap = client->out_cap == 0 ? 4096 : client->out_cap;
-		char *grown;
-
-		while (cap < client->out_len + len)
-			cap *= 2;
-		grown = realloc(client->out, cap);
-		if (grown == NULL)
-			return false;
-		client->out = grown;
-		client->out_cap = cap;
-	}
-	memcpy(client->out + client->out_len, bytes, len);
-	client->out_len += len;
-	return true;
-}
-
-// Moves answered requests at the head of the list to the output buffer.
-static void client_collect(struct ctl_client *client)
-{
-	while (client->first != NULL && client->first->answer != NULL) {
-		struct ctl_request *request = client->first;
-
-		if (!client->hung_up && !client->dead &&
-			!out_append(client, request->answer, request->answer_len))
-			client->dead = true;
-		client->held_bytes -= request->answer_len;
-		client->first = request->next;
-		if (client->first == NULL)
-			client->last = NULL;
-		client->open--;
-		request_free(request);
-	}
-}
-
-// Owns: takes over `answer`.
-static void request_answer(struct ctl_request *request, json_t *answer)
-{
-	struct ctl_client *client = request->client;
-	size_t len;
-	char *text;
-
-	if (client == NULL) {
-		json_decref(answer);
-		request_free(request);
-		return;
-	}
-	assert(request->answer == NULL);
-	text = answer == NULL ? NULL : json_dumps(answer, JSON_COMPACT);
-	json_decref(answer);
-	if (text == NULL)
-		text = strdup("{\"ok\":false,\"error\":\"internal\",\"message\":\"no memory\"}");
-	if (text != NULL) {
-		len = strlen(text);
-		text[len] = '\n';  // the terminator is not needed any more
-		request->answer = text;
-		request->answer_len = len + 1;
-		client->held_bytes += len + 1;
-	} else {
-		client->dead = true;
-	}
-	kick(client->server);
-}
-
-static json_t *answer_begin(const struct ctl_request *request, bool ok)
-{
-	json_t *answer = json_object();
-
-	if (answer == NULL)
-		return NULL;
-	json_object_set_new(answer, "ok", json_boolean(ok));
-	if (request->id != NULL)
-		json_object_set(answer, "id", request->id);
-	return answer;
-}
-
-void ctl_reply(struct ctl_request *request, json_t *result)
-{
-	json_t *answer = answer_begin(request, true);
-
-	if (answer != NULL && result != NULL) {
-		assert(json_is_object(result));
-		json_object_update(answer, result);
-	}
-	json_decref(result);
-	request_answer(request, answer);
-}
-
-static void fail_at(struct ctl_request *request, const char *code, const char *message,
-	const char *where)
-{
-	json_t *answer = answer_begin(request, false);
-	json_t *text = json_string(message);
-
-	if (text == NULL)
-		text = json_string("message is not UTF-8");
-	if (answer != NULL) {
-		json_object_set_new(answer, "error", json_string(code));
-		json_object_set_new(answer, "message", text);
-		if (where != NULL)
-			json_object_set_new(answer, "where", json_string(where));
-	} else {
-		json_decref(text);
-	}
-	request_answer(request, answer);
-}
-
-void ctl_fail(struct ctl_request *request, const char *code, const char *fmt, ...)
-{
-	char message[512];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(message, sizeof(message), fmt, ap);
-	va_end(ap);
-	fail_at(request, code, message, NULL);
-}
 
 // --- lines ------------------------------------------------------------------------------------------------
 
 static void refuse_input(struct ctl_client *client, const char *code, const char *message)
 {
-	struct ctl_request *request = request_create(client, NULL);
+	struct ctl_request *request = ctl_request_create(client, NULL);
 
 	if (request != NULL)
-		fail_at(request, code, message, NULL);
+		ctl_fail_at(request, code, message, NULL);
 	client->closing = true;
 	client->line_end = 0;
 }
@@ -244,7 +38,7 @@ static void refuse_input(struct ctl_client *client, const char *code, const char
 static bool id_valid(const json_t *id)
 {
 	return id == NULL || json_is_integer(id) || json_is_null(id) || json_is_boolean(id) ||
-		json_is_real(id) || (json_is_string(id) && json_string_length(id) <= 255);
+	       json_is_real(id) || (json_is_string(id) && json_string_length(id) <= 255);
 }
 
 static void run_line(struct ctl_client *client, const char *line, size_t len)
@@ -254,20 +48,21 @@ static void run_line(struct ctl_client *client, const char *line, size_t len)
 	json_t *root = ctl_parse(line, len, error, where);
 	json_t *id = json_object_get(root, "id");
 	const char *cmd = json_string_value(json_object_get(root, "cmd"));
-	struct ctl_request *request = request_create(client, id_valid(id) ? id : NULL);
+	struct ctl_request *request = ctl_request_create(client, id_valid(id) ? id : NULL);
 
 	if (request == NULL) {
 		json_decref(root);
 		return;
 	}
 	if (root == NULL) {
-		fail_at(request, "bad_json", error, where);
+		ctl_fail_at(request, "bad_json", error, where);
 		return;
 	}
 	if (!id_valid(id)) {
-		fail_at(request, "invalid_id", "id is a number, or a string of at most 255 bytes", NULL);
+		ctl_fail_at(request, "invalid_id",
+			"id is a number, or a string of at most 255 bytes", NULL);
 	} else if (cmd == NULL) {
-		fail_at(request, "bad_request", "cmd is missing or no string", NULL);
+		ctl_fail_at(request, "bad_request", "cmd is missing or no string", NULL);
 	} else {
 		const struct ctl_command *row = NULL;
 
@@ -301,12 +96,13 @@ static void find_line(struct ctl_client *client)
 static bool client_blocked(const struct ctl_client *client)
 {
 	return client->open >= CTL_PIPELINE_MAX ||
-		client->out_len - client->out_off + client->held_bytes >= CTL_OUTPUT_BYTES_HIGH;
+	       client->out_len - client->out_off + client->held_bytes >= CTL_OUTPUT_BYTES_HIGH;
 }
 
 static bool client_runnable(const struct ctl_client *client)
 {
-	return !client->dead && !client->closing && client->line_end != 0 && !client_blocked(client);
+	return !client->dead && !client->closing && client->line_end != 0 &&
+	       !client_blocked(client);
 }
 
 static void in_release(struct ctl_client *client)
@@ -337,7 +133,7 @@ static int client_run(struct ctl_client *client)
 		if (len > 0)
 			run_line(client, line, len);
 		lines++;
-		client_collect(client);
+		ctl_collect(client);
 		find_line(client);
 		// A large line stands alone in its call: the loop has other things to do.
 		if (len > INPUT_CAP_KEPT)
@@ -399,7 +195,8 @@ static void client_read(struct ctl_client *client)
 
 		if (client->in_len == client->in_cap && !in_grow(client))
 			return;
-		got = recv(client->fd, client->in + client->in_len, client->in_cap - client->in_len, 0);
+		got = recv(client->fd, client->in + client->in_len, client->in_cap - client->in_len,
+			0);
 		if (got == 0) {
 			client->eof = true;
 			return;
@@ -441,7 +238,8 @@ static void client_write(struct ctl_client *client)
 			client->out_cap = 0;
 		}
 	} else if (client->out_off > client->out_cap / 2) {
-		memmove(client->out, client->out + client->out_off, client->out_len - client->out_off);
+		memmove(client->out, client->out + client->out_off,
+			client->out_len - client->out_off);
 		client->out_len -= client->out_off;
 		client->out_off = 0;
 	}
@@ -470,7 +268,7 @@ static void client_close(struct ctl_server *server, uint32_t slot)
 		request->client = NULL;
 		request->next = NULL;
 		if (request->answer != NULL)
-			request_free(request);
+			ctl_request_free(request);
 	}
 	if (client->in_cap > INPUT_CAP_KEPT)
 		server->input_bytes -= client->in_cap;
@@ -572,7 +370,7 @@ int ctl_server_process(struct ctl_server *server)
 		if (client == NULL)
 			continue;
 		work += client_run(client);
-		client_collect(client);
+		ctl_collect(client);
 		client_write(client);
 		if (!client_finished(client))
 			client_arm(client);
@@ -583,64 +381,18 @@ int ctl_server_process(struct ctl_server *server)
 	}
 	server->in_process = false;
 	if (more)
-		kick(server);
+		ctl_kick(server);
 	return work;
 }
 
 // --- open and close ---------------------------------------------------------------------------------------
-
-// True when a server answers on the address.
-static bool somebody_listens(const struct sockaddr_un *addr)
-{
-	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	bool alive;
-
-	if (fd < 0)
-		return true;
-	// EAGAIN: its backlog is full, so it lives.
-	alive = connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0 || errno == EAGAIN;
-	close(fd);
-	return alive;
-}
-
-static int listen_open(struct ctl_server *server, const char *path)
-{
-	struct sockaddr_un *addr = &server->addr;
-	struct stat st;
-	int fd, rc;
-
-	if (strlen(path) >= sizeof(addr->sun_path))
-		return -ENAMETOOLONG;
-	addr->sun_family = AF_UNIX;
-	strcpy(addr->sun_path, path);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	// The mode before bind is what the umask narrows: at no moment is the socket wider than 0660.
-	(void)fchmod(fd, 0660);
-	rc = bind(fd, (struct sockaddr *)addr, sizeof(*addr)) == 0 ? 0 : -errno;
-	if (rc == -EADDRINUSE && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) &&
-		!somebody_listens(addr)) {
-		if (unlink(path) == 0)
-			rc = bind(fd, (struct sockaddr *)addr, sizeof(*addr)) == 0 ? 0 : -errno;
-	}
-	if (rc == 0 && (chmod(path, 0660) != 0 || lstat(path, &st) != 0 || listen(fd, LISTEN_BACKLOG) != 0))
-		rc = -errno;
-	if (rc != 0) {
-		close(fd);
-		return rc;
-	}
-	server->dev = st.st_dev;
-	server->ino = st.st_ino;
-	server->listen_fd = fd;
-	return 0;
-}
 
 int ctl_server_open(const char *path, const struct ctl_command *commands, uint32_t count, void *ctx,
 	struct ctl_server **out)
 {
 	struct ctl_server *server = calloc(1, sizeof(*server));
 	struct epoll_event event = {.events = EPOLLIN};
+	struct stat st;
 	int rc;
 
 	if (server == NULL)
@@ -655,9 +407,17 @@ int ctl_server_open(const char *path, const struct ctl_command *commands, uint32
 		rc = -errno;
 		goto fail;
 	}
-	rc = listen_open(server, path);
-	if (rc != 0)
+	rc = ctl_listen(path);
+	if (rc < 0)
 		goto fail;
+	server->listen_fd = rc;
+	strcpy(server->addr.sun_path, path);
+	if (lstat(path, &st) != 0) {
+		rc = -errno;
+		goto fail;
+	}
+	server->dev = st.st_dev;
+	server->ino = st.st_ino;
 	event.data.ptr = &server->listen_fd;
 	if (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, server->listen_fd, &event) != 0) {
 		rc = -errno;

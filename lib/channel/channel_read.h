@@ -40,6 +40,9 @@ struct channel_table {
 	struct channel *channel;  // by index; [0] unused
 	uint32_t limit;
 	uint16_t workers;
+	// control: rw, worker: ro. Every channel of the store is here; while it is false, one that is not
+	// found may exist all the same. To be read (acquire) before the look-up.
+	_Atomic bool complete;
 	struct index index;
 	void *control;
 };

@@ -106,11 +106,12 @@ static void fill(struct fanout *f, uint32_t slot, const struct fanout_publish *p
 	memcpy(key->bytes, p->m.channel.bytes, key->len);
 }
 
+// `complete`: a channel that was not found does not exist.
 // Returns: slot of the message when it was admitted and resolved at once, or FANOUT_NONE.
 static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct channel *channel,
-	uint64_t hash) WORKER_ONLY;
-static uint32_t admit(
-	struct fanout *f, const struct fanout_publish *p, struct channel *channel, uint64_t hash)
+	uint64_t hash, bool complete) WORKER_ONLY;
+static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct channel *channel,
+	uint64_t hash, bool complete)
 {
 	struct fanout_queue *queue;
 	struct idem_record *record;
@@ -120,6 +121,10 @@ static uint32_t admit(
 	counter_add(f->io.counters, CTR_PUBLISH, 1);
 	if (p->m.payload.len > f->limits.payload_bytes) {
 		refuse(f, p, WIRE_TOO_LARGE, 0);
+		return FANOUT_NONE;
+	}
+	if (channel == NULL && !complete) {
+		refuse(f, p, WIRE_RETRYABLE, 0);
 		return FANOUT_NONE;
 	}
 	if (channel == NULL ||
@@ -193,6 +198,7 @@ static void prefetch_members(const struct fanout *f, const uint32_t *slot, uint3
 
 void fanout_admit(struct fanout *f, struct fanout_publish *burst, uint32_t count, uint64_t now_ns)
 {
+	const bool complete = atomic_load_explicit(&f->io.channels->complete, memory_order_acquire);
 	struct channel *channel[BURST];
 	uint64_t hash[BURST];
 	uint32_t slot[BURST];
@@ -201,6 +207,6 @@ void fanout_admit(struct fanout *f, struct fanout_publish *burst, uint32_t count
 	f->now_ns = now_ns;
 	find_channels(f, burst, count, hash, channel);
 	for (uint32_t i = 0; i < count; i++)
-		slot[i] = admit(f, &burst[i], channel[i], hash[i]);
+		slot[i] = admit(f, &burst[i], channel[i], hash[i], complete);
 	prefetch_members(f, slot, count);
 }

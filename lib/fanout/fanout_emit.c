@@ -24,15 +24,13 @@ uint32_t fanout_body_room(const struct fanout *f, uint32_t gateway)
 
 bool fanout_dgrams_ready(struct fanout *f, uint32_t n)
 {
+	if (f->spares < n && f->buffers < n - f->spares)
+		return false;
 	while (f->spares < n) {
-		uint32_t want = n - f->spares > BURST ? n - f->spares : BURST;
+		uint32_t want = f->buffers < BURST ? f->buffers : BURST;
 
-		if (want > f->buffers)
-			want = f->buffers;
-		if (want == 0 || f->spares + want < n)
-			return false;
 		if (f->io.dgram->alloc(f->io.queue, &f->spare[f->spares], (uint16_t)want) == 0) {
-			want = n - f->spares;
+			want = n - f->spares < BURST ? n - f->spares : BURST;
 			if (f->io.dgram->alloc(f->io.queue, &f->spare[f->spares], (uint16_t)want) ==
 				0)
 				return false;

@@ -101,6 +101,25 @@ static bool planted_drop(struct fanout *f, uint32_t slot)
 }
 #endif
 
+// Makes room for every route of a member, so that it is taken whole or not at all: a member whose first
+// routes are out cannot be taken back. Room made and not used costs nothing.
+static bool room_for(struct fanout *f, const uint64_t *route, uint32_t n) WORKER_ONLY;
+static bool room_for(struct fanout *f, const uint64_t *route, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t gateway = route_gateway(route[i]);
+		const struct fanout_cursor *c = &f->cursor[gateway];
+		uint32_t before = 0;
+
+		for (uint32_t k = 0; k < i; k++)
+			before += route_gateway(route[k]) == gateway;
+		if (c->limit - c->tail <= (ptrdiff_t)(before * WIRE_ROUTE_BYTES) &&
+			!fanout_make_room(f, gateway))
+			return false;
+	}
+	return true;
+}
+
 // A member that is not just "offline" or "one route with room": denied, echo, several sessions, a record
 // to open, a dead gateway. Returns: false: no room now, the member is untouched.
 static bool expand_member(struct fanout *f, uint32_t slot, uint32_t entry, uint64_t word,
@@ -116,20 +135,18 @@ static __attribute__((noinline)) bool expand_member(struct fanout *f, uint32_t s
 		return true;
 	}
 	n = routes_of(f, TAG_UID(entry), word, echo, route, &echoes);
+	if (!room_for(f, route, n))
+		return false;
 	for (uint32_t i = 0; i < n; i++) {
 		struct fanout_cursor *c = &f->cursor[route_gateway(route[i])];
 		const uint64_t out = fanout_route_entry(route[i]);
 
-		if (c->tail == c->limit) {
-			if (planted_drop(f, slot))
-				continue;
-			if (!fanout_make_room(f, route_gateway(route[i]))) {
-				if (i == 0)
-					return false;
-				// Its first routes are out: the member cannot be taken back.
-				fanout_end_routes(f, slot, CTR_ROUTE_NO_BUFFER, 1);
-				continue;
-			}
+		if (planted_drop(f, slot))
+			continue;
+		// Only more sessions on one gateway than its record holds can find it full again.
+		if (c->tail == c->limit && !fanout_make_room(f, route_gateway(route[i]))) {
+			fanout_end_routes(f, slot, CTR_ROUTE_NO_BUFFER, 1);
+			continue;
 		}
 		memcpy(c->tail, &out, sizeof(out));
 		c->tail += sizeof(out);

@@ -295,9 +295,8 @@ struct tag *node_edit(
 	const bool set = d->list == STORE_MEMBERS || d->list == STORE_DENY;
 	struct tag_edit e = {.smv = d->smv};
 
-	if (d->kind == STORE_DELTA_BULK && set)
-		return NULL;
-	// Flags, and lists no delivery depends on: the version moves, the members do not.
+	// Flags, and lists no delivery depends on: the version moves, the members do not. What is left to be
+	// anything but ADD and REMOVE is BULK.
 	if (d->kind == STORE_DELTA_CHANNEL || !set)
 		return edit_tag(node, old, &e);
 	if ((d->kind != STORE_DELTA_ADD && d->kind != STORE_DELTA_REMOVE) || !names_of(node, d))

@@ -43,6 +43,7 @@ static int out_of_step(struct node *node)
 
 	feed->connected = false;
 	feed->known = false;
+	atomic_store_explicit(&node->channels->complete, false, memory_order_release);
 	return -EPROTO;
 }
 
@@ -76,6 +77,7 @@ static int welcome(struct node *node, const struct store_feed_frame *frame, uint
 		feed->connected = true;
 		return 0;
 	}
+	atomic_store_explicit(&node->channels->complete, false, memory_order_release);
 	if (feed->generation != frame->generation)
 		forget_history(node, now_ns);
 	*feed = (struct node_feed){
@@ -279,6 +281,7 @@ static uint32_t sweep_some(struct node *node)
 
 		if (channel == NULL) {
 			feed->synced = true;
+			atomic_store_explicit(&node->channels->complete, true, memory_order_release);
 			return i + 1;
 		}
 		if (node_channel_of(node, channel)->scan != feed->scan)

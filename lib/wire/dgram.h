@@ -36,7 +36,7 @@ struct dgram_ops {
 	// Sends n datagrams. Owns: takes one reference of each, sent or not; what could not be sent is
 	// freed and counted by the port. Content must not be touched until exclusive() says so.
 	void (*tx)(void *queue, struct dgram **d, uint16_t n);
-	// n empty datagrams with `room` of at least the port's MTU - 28. Returns: n or 0, never less.
+	// n (<= BURST) empty datagrams with `room` of at least the port's MTU - 28. Returns: n or 0, never less.
 	uint16_t (*alloc)(void *queue, struct dgram **d, uint16_t n);
 	// Drops one reference of each.
 	void (*free)(void *queue, struct dgram **d, uint16_t n);

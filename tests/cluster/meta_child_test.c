@@ -34,7 +34,7 @@ struct fixture {
 	uint64_t generation, commit;  // as a node would keep them
 	uint32_t deltas, welcomes, lost;
 	bool gap;
-	int refuse;                   // answer of the frame callback, once
+	int refuse;  // answer of the frame callback, once
 	bool apply;
 };
 
@@ -78,7 +78,6 @@ static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 
-	role_take_control();
 	strcpy(f->dir, "/tmp/meta_child.XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(f->run, sizeof(f->run), "%s/run", f->dir);
@@ -106,15 +105,20 @@ static int teardown(void **state)
 
 static void create(struct fixture *f, const char *program)
 {
-	const struct meta_child_params params = {.program = program, .run_dir = f->run, .data_dir = f->data,
-		.log_level = "error", .node_id = 5, .cluster_id = 6, .map_bytes = 64 << 20,
+	const struct meta_child_params params = {.program = program,
+		.run_dir = f->run,
+		.data_dir = f->data,
+		.log_level = "error",
+		.node_id = 5,
+		.cluster_id = 6,
+		.map_bytes = 64 << 20,
 		.fence_wait_ns = 20 * NS_PER_S};
 
 	assert_int_equal(meta_child_create(&params, &f->child), 0);
 }
 
 // One step of the control thread's loop: sleeps until something is due.
-static void step(struct fixture *f)
+CONTROL_ONLY static void step(struct fixture *f)
 {
 	struct pollfd fds[2] = {{.fd = feed_client_fd(f->feed), .events = POLLIN},
 		{.fd = f->child != NULL ? meta_child_fd(f->child) : -1, .events = POLLIN}};
@@ -122,7 +126,10 @@ static void step(struct fixture *f)
 
 	if (f->child != NULL && meta_child_next_ns(f->child) < next)
 		next = meta_child_next_ns(f->child);
-	poll(fds, 2, next <= now ? 0 : next - now > 20 * NS_PER_MS ? 20 : (int)((next - now) / NS_PER_MS) + 1);
+	poll(fds, 2,
+		next <= now                   ? 0
+		: next - now > 20 * NS_PER_MS ? 20
+					      : (int)((next - now) / NS_PER_MS) + 1);
 	now = time_now_ns();
 	if (f->child != NULL)
 		meta_child_process(f->child, now);
@@ -131,7 +138,7 @@ static void step(struct fixture *f)
 		feed_client_applied(f->feed, f->commit);
 }
 
-static struct feed_client_info feed_info(struct fixture *f)
+CONTROL_ONLY static struct feed_client_info feed_info(struct fixture *f)
 {
 	struct feed_client_info info;
 
@@ -139,7 +146,7 @@ static struct feed_client_info feed_info(struct fixture *f)
 	return info;
 }
 
-static struct meta_child_info child_info(struct fixture *f)
+CONTROL_ONLY static struct meta_child_info child_info(struct fixture *f)
 {
 	struct meta_child_info info;
 
@@ -157,11 +164,11 @@ static struct meta_child_info child_info(struct fixture *f)
 	} while (0)
 
 // A mutation whose answer needs APPLIED of this process: sent, then the loop goes on until it is there.
-static json_t *mutate(struct fixture *f, const char *uid)
+CONTROL_ONLY static json_t *mutate(struct fixture *f, const char *uid)
 {
 	struct ctl_pipe *pipe = ctl_pipe_create(ctl_connect(f->meta_path, 5000));
-	json_t *request = json_pack("{s:s,s:i,s:s,s:[s]}", "cmd", "channel.add", "type", 2, "channel", "g",
-		"uids", uid);
+	json_t *request = json_pack("{s:s,s:i,s:s,s:[s]}", "cmd", "channel.add", "type", 2,
+		"channel", "g", "uids", uid);
 	json_t *answer = NULL;
 
 	assert_non_null(pipe);
@@ -172,7 +179,7 @@ static json_t *mutate(struct fixture *f, const char *uid)
 	return answer;
 }
 
-static void a_child_serves_the_feed_and_mutations_are_fenced(void **state)
+CONTROL_ONLY static void a_child_serves_the_feed_and_mutations_are_fenced(void **state)
 {
 	struct fixture *f = *state;
 
@@ -192,7 +199,7 @@ static void a_child_serves_the_feed_and_mutations_are_fenced(void **state)
 	assert_false(f->gap);
 }
 
-static void a_killed_child_comes_back_and_the_feed_goes_on(void **state)
+CONTROL_ONLY static void a_killed_child_comes_back_and_the_feed_goes_on(void **state)
 {
 	struct fixture *f = *state;
 	pid_t first;
@@ -218,7 +225,7 @@ static void a_killed_child_comes_back_and_the_feed_goes_on(void **state)
 	assert_false(f->gap);
 }
 
-static void a_stop_is_clean_and_final(void **state)
+CONTROL_ONLY static void a_stop_is_clean_and_final(void **state)
 {
 	struct fixture *f = *state;
 
@@ -232,7 +239,7 @@ static void a_stop_is_clean_and_final(void **state)
 	assert_false(meta_child_process(f->child, UINT64_MAX));
 }
 
-static void a_child_that_ignores_the_stop_is_killed(void **state)
+CONTROL_ONLY static void a_child_that_ignores_the_stop_is_killed(void **state)
 {
 	struct fixture *f = *state;
 
@@ -244,10 +251,11 @@ static void a_child_that_ignores_the_stop_is_killed(void **state)
 	assert_int_equal(WTERMSIG(child_info(f).last_status), SIGKILL);
 }
 
-static void back_off_doubles_up_to_its_cap(void **state)
+CONTROL_ONLY static void back_off_doubles_up_to_its_cap(void **state)
 {
 	struct fixture *f = *state;
-	const uint64_t want_ms[] = {100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000};
+	const uint64_t want_ms[] = {
+		100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000};
 	uint64_t now = NS_PER_S;
 
 	// Time is an argument: no waiting for the back-off itself.
@@ -271,7 +279,7 @@ static void back_off_doubles_up_to_its_cap(void **state)
 	assert_int_equal(child_info(f).starts, 11);
 }
 
-static void a_missing_program_is_noted(void **state)
+CONTROL_ONLY static void a_missing_program_is_noted(void **state)
 {
 	struct fixture *f = *state;
 
@@ -280,7 +288,7 @@ static void a_missing_program_is_noted(void **state)
 	assert_int_equal(WEXITSTATUS(child_info(f).last_status), 127);
 }
 
-static void a_frame_that_does_not_fit_makes_a_fresh_connection(void **state)
+CONTROL_ONLY static void a_frame_that_does_not_fit_makes_a_fresh_connection(void **state)
 {
 	struct fixture *f = *state;
 
@@ -308,10 +316,11 @@ static int listen_at(const char *path)
 	return fd;
 }
 
-static void feed_client_survives_fragments_and_garbage(void **state)
+CONTROL_ONLY static void feed_client_survives_fragments_and_garbage(void **state)
 {
 	struct fixture *f = *state;
-	const struct store_feed_frame welcome = {.type = STORE_FEED_WELCOME, .generation = 3, .commit = 9};
+	const struct store_feed_frame welcome = {
+		.type = STORE_FEED_WELCOME, .generation = 3, .commit = 9};
 	const struct store_feed_frame lagged = {.type = STORE_FEED_LAGGED};
 	const char *bad[] = {"\xff\xff\xff\x7f", "\x01\x00\x00\x00\x63", "\x01\x00\x00\x00\x05"};
 	uint8_t bytes[64];
@@ -384,9 +393,14 @@ int main(int argc, char **argv)
 		T(feed_client_survives_fragments_and_garbage),
 	};
 
+	int failed;
+
 	if (argc != 2)
 		return 64;
 	metad_path = argv[1];
 	log_set_level(LOG_ERROR);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	role_take_control();
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	role_drop_control();
+	return failed;
 }

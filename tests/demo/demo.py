@@ -277,29 +277,30 @@ class Node:
                 tail = log.read()[-2000:]
             raise Failure("tagcastd ended with %d:\n%s" % (self.process.returncode, tail))
 
+    def busy(self):
+        """Messages and pushes that have not ended."""
+        code, answer = self.ctl("status")
+        if code != 0:
+            raise Failure("tagcastctl status: %d, %s" % (code, answer))
+        status = status_of(answer)
+        return sum(int(status[name]) for name in
+                   ("messages_open", "messages_parked", "pushes_inflight", "pushes_backlog"))
+
     def wait_ready(self, seconds):
         deadline = time.monotonic() + seconds
         answer = ""
         while time.monotonic() < deadline:
             self.check_alive()
-            code, answer = self.ctl("--json", "--timeout", "2000", "status")
-            if code == 0 and ready(answer):
+            code, answer = self.ctl("--timeout", "2000", "status")
+            if code == 0 and status_of(answer).get("state") == "ready":
                 return
             time.sleep(0.1)
         raise Failure("the node is not ready after %d s: %s" % (seconds, answer))
 
 
-def ready(answer):
-    """True when a status answer says ready, at any depth."""
-    def search(value):
-        if isinstance(value, dict):
-            return value.get("ready") is True or value.get("state") == "ready" or any(
-                search(v) for v in value.values())
-        return isinstance(value, list) and any(search(v) for v in value)
-    try:
-        return search(json.loads(answer.splitlines()[-1]))
-    except (ValueError, IndexError):
-        return False
+def status_of(answer):
+    """The lines "name value" of a status answer."""
+    return dict(line.split(None, 1) for line in answer.splitlines() if " " in line)
 
 
 # --- the run -----------------------------------------------------------------------------------------
@@ -319,7 +320,6 @@ class Demo:
         self.next_message = 1
         self.in_flight = {}     # message id -> what is logged with its outcome
         self.outcomes = threading.Condition()
-        self.routes = 0
         self.statuses = collections.Counter()
         self.mutations = 0
         self.unfenced = 0
@@ -412,10 +412,9 @@ class Demo:
     def on_publisher_line(self, line):
         if not line.startswith("out "):
             return False
-        _, message, status, _, routes, send, outcome, _ = line.split()
+        _, message, status, _, _, send, outcome, _ = line.split()
         with self.outcomes:
             fields = self.in_flight.pop(int(message))
-            self.routes += int(routes)
             self.statuses[status] += 1
             self.log.write("publish", message=int(message), send=int(send), outcome=int(outcome),
                            status=status, **fields)
@@ -519,8 +518,9 @@ class Demo:
         for number in range(rounds):
             channel = channels[number % len(channels)]
             self.wait_outcomes(self.publish("changed between", channel, "gateway", 100))
-            if number % 2 == 0:
-                self.mutate("remove", channel, self.online_sample(self.members[channel], 2))
+            gone = self.online_sample(self.members[channel], 2) if number // len(channels) % 2 else []
+            if gone:
+                self.mutate("remove", channel, gone)
             else:
                 self.mutate("add", channel, self.outsiders(channel, 2))
             for _ in range(3):
@@ -563,7 +563,7 @@ class Demo:
         self.publish_all("random", picked, rounds)
         self.wait_outcomes()
         say("published to the %d largest and %d random channels" % (len(largest), len(picked)))
-        self.change_between(largest[5:10] + picked[:5], 12 if self.fault else 40)
+        self.change_between(largest[5:10] + picked[:5], 20 if self.fault else 60)
         say("%d changes between publishes" % self.mutations)
 
         def under_way():
@@ -581,19 +581,20 @@ class Demo:
     # -- the end
 
     def settle(self, seconds=30):
-        """Until every route that was pushed has arrived, or nothing arrives any more."""
+        """Until the node has nothing open and nothing arrives any more."""
         programs = self.gateways + [self.publisher]
         deadline = time.monotonic() + seconds
         last, since = -1, time.monotonic()
         while time.monotonic() < deadline:
-            stats = [p.stats() for p in programs]
-            delivered = sum(s["delivered"] for s in stats)
-            quiet = time.monotonic() - since
-            if delivered != last:
+            busy = self.node.busy()
+            delivered = sum(p.stats()["delivered"] for p in programs)
+            if delivered != last or busy:
                 last, since = delivered, time.monotonic()
-            elif quiet > (0.5 if delivered >= self.routes else 5):
+            elif time.monotonic() - since > 0.3:
                 break
-            time.sleep(0.1)
+            time.sleep(0.05)
+        else:
+            say("the node still has %d messages and pushes open" % busy)
         bad = 0
         for program, s in zip(programs, [p.stats() for p in programs]):
             self.log.write("stats", gateway=program.name, suppressed=s["suppressed"])
@@ -623,6 +624,10 @@ class Demo:
         self.settle()
         self.node.check_alive()
         code = self.judge()
+        if code != 0:
+            print("the node's counters:\n" + self.node.ctl("show", "drops")[1])
+            for program in self.gateways + [self.publisher]:
+                print("%s: %s" % (program.name, program.stats()))
         say("done")
         return code
 

@@ -39,14 +39,13 @@ static void on_outcome(void *ctx, const struct tagcast_outcome *outcome)
 	struct sim_message *m = outcome->user;
 
 	m->outcomes++;
-	m->outcome_ns = s->now_ns;
+	// Without an answer it may still be on its way.
+	m->outcome_ns = outcome->status == TAGCAST_TIMEOUT ? SIM_NEVER : s->now_ns;
 	m->status = outcome->status;
-	m->members = outcome->members;
 	sim_trace(s, "outcome of %llu: %s, %u members, %u routes, %u acked, %u ended%s",
 		(unsigned long long)m->id, tagcast_status_name(outcome->status), outcome->members,
 		outcome->routes, outcome->acked, outcome->ended, outcome->duplicate ? ", again" : "");
-	if (m->outcomes > 1)
-		sim_fail(s, "message %llu has %u outcomes", (unsigned long long)m->id, m->outcomes);
+	sim_check_outcome(s, m, outcome);
 }
 
 static enum tagcast_verdict on_deliver(void *ctx, uint32_t handle, void *user,
@@ -60,10 +59,10 @@ static enum tagcast_verdict on_deliver(void *ctx, uint32_t handle, void *user,
 		sim_fail(s, "deliver names session %u with the user pointer of %u", handle,
 			session->handle);
 	// A connection that is busy now and then.
-	if (!s->quiet && sim_chance(s, 20))
+	if (!s->quiet && !s->p.starve && sim_chance(s, 20))
 		return TAGCAST_RETRY;
 	sim_check_deliver(s, e->index, session, message);
-	if (!s->quiet && sim_chance(s, 50))
+	if (!s->quiet && !s->p.starve && sim_chance(s, 50))
 		return TAGCAST_ACCEPT;  // this client never sends its receipt for this one
 	client_core_receipt(s->gateway[e->index].core, handle, message->channel,
 		message->channel_type, message->message_id);
@@ -81,11 +80,26 @@ static void on_state(void *ctx, int registered)
 	struct sim_gateway *gw = &e->sim->gateway[e->index];
 	if (registered && gw->unsures != 0 && gw->unsure[gw->unsures - 1].to_ns == SIM_NEVER) {
 		gw->unsure[gw->unsures - 1].to_ns = e->sim->now_ns + ANNOUNCE_NS;
-	} else if (!registered && gw->unsures < SIM_UNSURE_MAX) {
-		gw->unsure[gw->unsures].from_ns =
-			e->sim->now_ns > NOTICE_NS ? e->sim->now_ns - NOTICE_NS : 0;
-		gw->unsure[gw->unsures++].to_ns = SIM_NEVER;
+	} else if (!registered) {
+		sim_gateway_unsure(e->sim, e->index,
+			e->sim->now_ns > NOTICE_NS ? e->sim->now_ns - NOTICE_NS : 0, SIM_NEVER);
 	}
+}
+
+void sim_gateway_unsure(struct sim *s, uint32_t g, uint64_t from_ns, uint64_t to_ns)
+{
+	struct sim_gateway *gw = &s->gateway[g];
+
+	if (gw->unsures == SIM_UNSURE_MAX)
+		return;
+	// An open one stays the last.
+	if (gw->unsures != 0 && gw->unsure[gw->unsures - 1].to_ns == SIM_NEVER) {
+		if (from_ns < gw->unsure[gw->unsures - 1].from_ns)
+			gw->unsure[gw->unsures - 1].from_ns = from_ns;
+		return;
+	}
+	gw->unsure[gw->unsures].from_ns = from_ns;
+	gw->unsure[gw->unsures++].to_ns = to_ns;
 }
 
 static int core_open(struct sim *s, struct endpoint *e, uint64_t id, uint64_t boot,
@@ -116,6 +130,17 @@ static int core_open(struct sim *s, struct endpoint *e, uint64_t id, uint64_t bo
 	return client_core_create(&config, &io, &callbacks, s->now_ns, core);
 }
 
+static void core_close(struct sim *s, struct client_core *core)
+{
+	struct tagcast_stats stats;
+
+	if (core == NULL)
+		return;
+	client_core_stats(core, &stats);
+	s->suppressed += stats.suppressed;
+	client_core_destroy(core);
+}
+
 int sim_clients_open(struct sim *s)
 {
 	for (uint32_t g = 0; g < s->p.gateways; g++) {
@@ -139,11 +164,12 @@ int sim_clients_open(struct sim *s)
 void sim_clients_close(struct sim *s)
 {
 	for (uint32_t g = 0; g < s->p.gateways; g++) {
-		client_core_destroy(s->gateway[g].core);
+		core_close(s, s->gateway[g].core);
 		free(s->gateway[g].session);
+		s->gateway[g].core = NULL;
 	}
 	for (uint32_t p = 0; p < s->p.publishers; p++)
-		client_core_destroy(s->publisher[p].core);
+		core_close(s, s->publisher[p].core);
 }
 
 // A gateway process dies (its sessions with it) and comes back with another boot id.
@@ -151,8 +177,7 @@ int sim_gateway_restart(struct sim *s, uint32_t g)
 {
 	struct sim_gateway *gw = &s->gateway[g];
 
-	if (gw->core != NULL)
-		client_core_destroy(gw->core);
+	core_close(s, gw->core);
 	gw->core = NULL;
 	// What this process had sent and not heard of dies with it.
 	for (uint32_t i = 0; i < s->messages; i++) {

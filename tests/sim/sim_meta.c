@@ -11,7 +11,12 @@
 #include "sim.h"
 
 #define FEED_MAX 4096u
-#define BATCH_BYTES (64u * 1024u)
+#define BATCH_BYTES 4096u
+#define COMMITS_MAX 256u  // of one turn
+#define CHUNK_UIDS 12u
+// A token is a mutation + 1, and in its upper half 0 or the number of its chunk.
+#define TOKEN_CHUNK(token) ((uint32_t)((token) >> 32))
+#define TOKEN_MUTATION(token) ((uint32_t)(token)-1)
 
 struct feed_item {
 	uint64_t due_ns;
@@ -31,13 +36,15 @@ struct sim_meta {
 	struct feed_item feed[FEED_MAX];
 	uint32_t head, tail;
 	uint32_t unique;
+	bool failing;  // the store gave up: the process ends
 };
 
 static const struct store_limits limits = {
 	.journal_commits = 64,
 	.dedup_commits = 512,
 	.stages = 4,
-	.stage_commits = 1000,
+	.stage_commits = SIM_STAGE_COMMITS,
+	.fold_rows = 16,
 };
 
 static void feed_clear(struct sim_meta *m)
@@ -69,28 +76,53 @@ static void feed_put(struct sim *s, const struct store_feed_frame *frame)
 	m->tail++;
 }
 
+static void committed(struct sim *s, uint64_t token, uint64_t index, const struct store_result *result)
+{
+	const uint32_t mutation = TOKEN_MUTATION(token);
+
+	if (TOKEN_CHUNK(token) != 0) {
+		sim_check_chunk(s, mutation, index, result);
+		return;
+	}
+	sim_check_applied(s, mutation, index, result);
+	s->mutation[mutation].commit = result->commit;
+}
+
+// One transaction for the whole batch. A backend that fails takes all of it back, and the process with it.
 static int on_commit(void *ctx, const struct cons_commit *commits, uint32_t count)
 {
+	static struct store_result results[COMMITS_MAX];
 	struct sim *s = ctx;
+	struct store_map *map = s->meta->map;
 	struct store_tx tx;
-	struct store_result results[64];
+	int n = 1;
 
-	store_map_begin(s->meta->map, &tx);
-	for (uint32_t i = 0; i < count; i++) {
-		const int n = store_apply(&tx, &limits, commits[i].index, commits[i].data,
-			commits[i].len, results, 64, NULL, NULL);
-
-		if (n < 1) {
-			sim_fail(s, "store_apply: %d", n);
-			return -EIO;
-		}
-		const uint32_t mutation = (uint32_t)commits[i].token - 1;
-		sim_check_applied(s, mutation, &results[0]);
-		s->mutation[mutation].commit = results[0].commit;
+	if (count > COMMITS_MAX) {
+		sim_fail(s, "%u commits in one turn", count);
+		return -EIO;
 	}
-	store_compact(&tx, &limits, 64);
-	store_map_commit(s->meta->map, &tx);
-	return 0;
+	store_map_begin(map, &tx);
+	if (s->p.store_faults && !s->quiet && sim_chance(s, 30))
+		store_map_fail(map, 1 + sim_below(s, 40), -EIO);
+	for (uint32_t i = 0; i < count && n == 1; i++)
+		n = store_apply(&tx, &limits, commits[i].index, commits[i].data, commits[i].len,
+			&results[i], 1, NULL, NULL);
+	if (n == 1 && store_compact(&tx, &limits, 64) < 0)
+		n = -EIO;
+	if (store_map_failed(map) && n == 1)
+		sim_fail(s, "the store went on over a fault of its backend");
+	if (n != 1) {
+		store_map_abort(map, &tx);
+		if (!store_map_failed(map))
+			sim_fail(s, "store_apply: %d", n);
+		s->meta->failing = true;
+	} else {
+		store_map_commit(map, &tx);
+	}
+	store_map_fail(map, 0, 0);
+	for (uint32_t i = 0; i < count && n == 1; i++)
+		committed(s, commits[i].token, commits[i].index, &results[i]);
+	return n == 1 ? 0 : -EIO;
 }
 
 static void on_result(void *ctx, uint64_t token, enum cons_status status)
@@ -98,7 +130,7 @@ static void on_result(void *ctx, uint64_t token, enum cons_status status)
 	struct sim *s = ctx;
 
 	if (status != CONS_OK)
-		s->mutation[token - 1].open = false;
+		s->mutation[TOKEN_MUTATION(token)].open = false;
 }
 
 static int on_restore(void *ctx, const void *source)
@@ -169,8 +201,10 @@ void sim_meta_crash(struct sim *s)
 	feed_clear(m);
 	m->down_until_ns = s->now_ns + sim_random(s) % (300 * NS_PER_MS);
 	// Whoever waited for an answer never gets one: the outcome stays unknown.
-	for (uint32_t i = 0; i < s->mutations; i++)
+	for (uint32_t i = 0; i < s->mutations; i++) {
+		s->mutation[i].stage_failed |= s->mutation[i].open;
 		s->mutation[i].open = false;
+	}
 	if (s->node != NULL) {
 		role_take_control();
 		node_control_feed_lost(s->node, s->now_ns);
@@ -178,48 +212,125 @@ void sim_meta_crash(struct sim *s)
 	}
 }
 
-bool sim_meta_propose(struct sim *s, uint32_t index)
+// Packs UIDs number `from`..`to` - 1 of a mutation's set.
+static void pack(const struct sim_mutation *mu, uint32_t from, uint32_t to, uint8_t *uids,
+	struct store_command *cmd)
 {
-	struct sim_mutation *mu = &s->mutation[index];
-	uint8_t uids[SIM_UIDS * 16], batch[4096];
-	struct store_position position;
-	struct store_tx tx;
-	struct store_command cmd = {
-		.op = mu->op,
-		.list = mu->list,
-		.channel = s->channel[mu->channel].key,
-		.uids = uids,
-	};
+	uint32_t at = 0;
 
-	if (s->meta->cons == NULL)
-		return false;
+	cmd->uids = uids;
 	for (uint32_t uid = 0; uid < SIM_UIDS; uid++) {
 		char name[16];
 
-		if (!sim_has(&mu->set, uid))
+		if (!sim_has(&mu->set, uid) || at++ < from || at > to)
 			continue;
 		sim_uid_name(uid, name);
-		uids[cmd.uids_bytes] = (uint8_t)strlen(name);
-		memcpy(uids + cmd.uids_bytes + 1, name, strlen(name));
-		cmd.uids_bytes += 1 + (uint32_t)strlen(name);
-		cmd.uid_count++;
+		uids[cmd->uids_bytes] = (uint8_t)strlen(name);
+		memcpy(uids + cmd->uids_bytes + 1, name, strlen(name));
+		cmd->uids_bytes += 1 + (uint32_t)strlen(name);
+		cmd->uid_count++;
 	}
-	store_map_read(s->meta->map, &tx);
-	store_read_position(&tx, &position);
-	store_dedup_key(cmd.dedup, position.commit, ++s->meta->unique);
-	const int len = store_command_encode(&cmd, batch, sizeof(batch));
+}
+
+static uint32_t uids_of(const struct sim_mutation *mu)
+{
+	return (uint32_t)(__builtin_popcountll(mu->set.bits[0]) +
+			  __builtin_popcountll(mu->set.bits[1]));
+}
+
+static bool propose(struct sim *s, const struct store_command *cmd, uint64_t token)
+{
+	uint8_t batch[BATCH_BYTES];
+	const int len = store_command_encode(cmd, batch, sizeof(batch));
+
 	if (len < 0) {
 		sim_fail(s, "store_command_encode: %d", len);
 		return false;
 	}
-	mu->open = true;
-	mu->proposed_ns = s->now_ns;
-	mu->commit = 0;
-	sim_trace(s, "mutation %u: op %u list %u of room-%u, %u uids", index, mu->op, mu->list,
-		mu->channel, cmd.uid_count);
-	if (cons_local_ops.propose(s->meta->cons, batch, (uint32_t)len, index + 1) != CONS_OK)
+	return cons_local_ops.propose(s->meta->cons, batch, (uint32_t)len, token) == CONS_OK;
+}
+
+// A chunk of a large mutation, or, after the last of them, the command that shows them all.
+static bool propose_part(struct sim *s, uint32_t index)
+{
+	struct sim_mutation *mu = &s->mutation[index];
+	uint8_t uids[SIM_UIDS * 16];
+	struct store_command cmd = {
+		.op = STORE_STAGE,
+		.list = mu->list,
+		.staged_op = mu->op,
+		.stage_id = index + 1,
+		.channel = s->channel[mu->channel].key,
+	};
+	const uint32_t chunk = mu->chunks_sent;
+
+	if (chunk < mu->chunks) {
+		pack(mu, chunk * CHUNK_UIDS, (chunk + 1) * CHUNK_UIDS, uids, &cmd);
+	} else {
+		cmd.op = STORE_CLOSE;
+		cmd.uid_count = uids_of(mu);
+	}
+	store_dedup_key(cmd.dedup, mu->base, mu->base_unique + chunk);
+	if (chunk < mu->chunks) {
+		mu->chunks_sent++;
+		return propose(s, &cmd, (uint64_t)(chunk + 1) << 32 | (index + 1));
+	}
+	// What it shows was in nobody's view before.
+	if (mu->proposed_ns == SIM_NEVER)
+		mu->proposed_ns = s->now_ns;
+	return propose(s, &cmd, index + 1);
+}
+
+static bool propose_whole(struct sim *s, uint32_t index)
+{
+	struct sim_mutation *mu = &s->mutation[index];
+	uint8_t uids[SIM_UIDS * 16];
+	struct store_command cmd = {
+		.op = mu->op,
+		.list = mu->list,
+		.channel = s->channel[mu->channel].key,
+	};
+
+	pack(mu, 0, SIM_UIDS, uids, &cmd);
+	store_dedup_key(cmd.dedup, mu->base, mu->base_unique);
+	return propose(s, &cmd, index + 1);
+}
+
+bool sim_meta_propose(struct sim *s, uint32_t index)
+{
+	struct sim_mutation *mu = &s->mutation[index];
+	const bool again = mu->base_unique != 0;
+	struct store_position position;
+	struct store_tx tx;
+
+	if (s->meta->cons == NULL)
 		return false;
-	return true;
+	if (!again) {
+		store_map_read(s->meta->map, &tx);
+		store_read_position(&tx, &position);
+		mu->base = position.commit;
+		mu->base_unique = s->meta->unique + 1;
+		s->meta->unique += mu->chunks + 1;
+		mu->proposed_ns = mu->chunks != 0 ? SIM_NEVER : s->now_ns;
+		mu->commit = 0;
+	}
+	mu->open = true;
+	sim_trace(s, "mutation %u%s: op %u list %u of room-%u, %u uids, %u chunks", index,
+		again ? " again" : "", mu->op, mu->list, mu->channel, uids_of(mu), mu->chunks);
+	return mu->chunks != 0 ? propose_part(s, index) : propose_whole(s, index);
+}
+
+// Large mutations go on a chunk at a time, so that others come between.
+static void more_chunks(struct sim *s)
+{
+	for (uint32_t i = 0; i < s->mutations; i++) {
+		struct sim_mutation *mu = &s->mutation[i];
+
+		if (!mu->open || mu->chunks == 0 || mu->proposed_ns != SIM_NEVER)
+			continue;
+		if (s->quiet || sim_chance(s, 100))
+			propose_part(s, i);
+	}
 }
 
 // The node (re)subscribes after it or the meta process started, or after a gap.
@@ -277,6 +388,12 @@ static void feed_deliver(struct sim *s)
 		struct store_feed_frame frame;
 		int rc = store_feed_decode(item.bytes, item.len, &frame);
 
+		// A frame that gets lost must be missed when the next one comes.
+		if (s->p.crashes && !s->quiet && m->head != m->tail && sim_chance(s, 200)) {
+			sim_trace(s, "the feed loses a frame");
+			free(item.bytes);
+			continue;
+		}
 		if (rc != (int)item.len) {
 			sim_fail(s, "store_feed_decode: %d of %u", rc, item.len);
 			rc = -EPROTO;
@@ -284,6 +401,7 @@ static void feed_deliver(struct sim *s)
 			role_take_control();
 			rc = node_control_feed(s->node, &frame, s->now_ns);
 			role_drop_control();
+			sim_check_tags(s);
 		}
 		free(item.bytes);
 		if (rc != 0) {
@@ -304,8 +422,14 @@ void sim_meta_step(struct sim *s)
 		if (start(s) != 0)
 			return;
 	}
-	if (cons_local_ops.turn(m->cons, s->now_ns) < 0)
+	more_chunks(s);
+	if (cons_local_ops.turn(m->cons, s->now_ns) < 0 && !m->failing)
 		sim_fail(s, "cons turn failed");
+	if (m->failing) {
+		m->failing = false;
+		sim_meta_crash(s);
+		return;
+	}
 	if (s->node == NULL) {
 		feed_clear(m);
 		return;
@@ -352,7 +476,7 @@ static int src_page(void *source, const struct channel_key *key, enum store_list
 	struct store_tx tx;
 
 	// A disk that fails now and then.
-	if (!s->quiet && sim_chance(s, 10))
+	if (!s->quiet && !s->p.starve && sim_chance(s, 10))
 		return -EIO;
 	store_map_read(s->meta->map, &tx);
 	return store_read_page(&tx, key, list, after, max, uids, cap, page);

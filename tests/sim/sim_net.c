@@ -71,10 +71,12 @@ static void op_tx(void *queue, struct dgram **d, uint16_t n)
 		struct net_addr from = q->sim->node_addr;
 
 		from.port = d[i]->local_port;
-		if (d[i]->len > ROOM)
+		if (d[i]->len > ROOM) {
 			sim_fail(q->sim, "datagram of %u bytes over the MTU", d[i]->len);
-		else
+		} else {
+			sim_wire_out(q->sim, d[i]->peer, d[i]->data, d[i]->len);
 			sim_net_send(q->sim, from, d[i]->peer, d[i]->data, d[i]->len);
+		}
 		dgram_drop((struct sim_dgram *)d[i]);
 	}
 }
@@ -83,6 +85,8 @@ static uint16_t op_alloc(void *queue, struct dgram **d, uint16_t n)
 {
 	struct sim_queue *q = queue;
 
+	if (q->sim->dgrams + n > q->sim->dgrams_max)
+		return 0;
 	for (uint16_t i = 0; i < n; i++)
 		d[i] = &dgram_new(q->sim)->d;
 	return n;
@@ -109,7 +113,7 @@ static uint32_t op_available(void *queue)
 {
 	const struct sim_queue *q = queue;
 
-	return q->sim->dgrams < 100000 ? (uint32_t)(100000 - q->sim->dgrams) : 0;
+	return (uint32_t)(q->sim->dgrams_max - q->sim->dgrams);
 }
 
 const struct dgram_ops sim_dgram_ops = {
@@ -204,6 +208,12 @@ void sim_net_send(struct sim *s, struct net_addr from, struct net_addr to, const
 	}
 }
 
+void sim_net_inject(struct sim *s, struct net_addr from, struct net_addr to, const uint8_t *bytes,
+	uint16_t len)
+{
+	insert(s, from, to, bytes, len, s->now_ns + s->p.delay_min_ns);
+}
+
 uint64_t sim_net_next_ns(const struct sim *s)
 {
 	return s->packet_count != 0 ? s->packets[0].due_ns : SIM_NEVER;
@@ -214,7 +224,7 @@ static void to_node(struct sim *s, const struct sim_packet *p)
 	// Whatever queue a datagram comes in on, the node must get it to the worker of its port.
 	struct sim_queue *q = s->queue[sim_below(s, s->p.workers)];
 
-	if (s->node == NULL || q->tail - q->head == QUEUE_MAX)
+	if (s->node == NULL || q->tail - q->head == QUEUE_MAX || s->dgrams >= s->dgrams_max)
 		return;
 	struct sim_dgram *g = dgram_new(s);
 	memcpy(g->bytes, p->bytes, p->len);

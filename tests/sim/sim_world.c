@@ -9,12 +9,19 @@
 #include "base_time.h"
 #include "sim.h"
 
+#define WORK_NS 300u  // of a worker's time, for a member or a datagram
+
+static uint64_t next_of(uint64_t *random)
+{
+	*random ^= *random >> 12;
+	*random ^= *random << 25;
+	*random ^= *random >> 27;
+	return *random * UINT64_C(2685821657736338717);
+}
+
 uint64_t sim_random(struct sim *s)
 {
-	s->random ^= s->random >> 12;
-	s->random ^= s->random << 25;
-	s->random ^= s->random >> 27;
-	return s->random * UINT64_C(2685821657736338717);
+	return next_of(&s->random);
 }
 
 uint32_t sim_below(struct sim *s, uint32_t n)
@@ -27,17 +34,33 @@ bool sim_chance(struct sim *s, uint32_t permille)
 	return permille != 0 && sim_below(s, 1000) < permille;
 }
 
+uint32_t sim_story_below(struct sim *s, uint32_t n)
+{
+	const uint32_t r = (uint32_t)(next_of(&s->story) >> 32);
+
+	return n <= 1 ? 0 : r % n;
+}
+
+bool sim_story_chance(struct sim *s, uint32_t permille)
+{
+	return sim_story_below(s, 1000) < permille;
+}
+
 void sim_trace(struct sim *s, const char *fmt, ...)
 {
+	char line[400];
 	va_list ap;
 
-	if (!s->p.trace)
+	if (!s->p.trace && !s->p.hash)
 		return;
-	printf("%12.6f ", (double)s->now_ns / 1e9);
+	int n = snprintf(line, sizeof(line), "%12.6f ", (double)s->now_ns / 1e9);
 	va_start(ap, fmt);
-	vprintf(fmt, ap);
+	n += vsnprintf(line + n, sizeof(line) - (size_t)n, fmt, ap);
 	va_end(ap);
-	putchar('\n');
+	for (int i = 0; i < n && line[i] != '\0'; i++)
+		s->trace_hash = (s->trace_hash ^ (uint8_t)line[i]) * UINT64_C(0x100000001b3);
+	if (s->p.trace)
+		puts(line);
 }
 
 void sim_fail(struct sim *s, const char *fmt, ...)
@@ -60,6 +83,26 @@ static void wake(void *ctx, uint32_t who)
 	(void)who;
 }
 
+// So little of everything that every limit is met.
+static void tiny_limits(struct node_params *p)
+{
+	p->channels = SIM_CHANNELS - 2;
+	p->uids = SIM_UIDS - 16;
+	p->gateways = 3;
+	p->senders = 24;
+	p->frames = 1;
+	p->ring_items = 16;
+	p->window = 16;
+	p->tag_bytes = 8192;
+	p->fanout.messages = 8;
+	p->fanout.parked = 4;
+	p->fanout.parked_per_channel = 2;
+	p->delivery.inflight = 16;
+	p->delivery.inflight_large = 4;
+	p->delivery.window = 2;
+	p->delivery.backlog = 8;
+}
+
 static void node_params(struct sim *s, struct node_params *p)
 {
 	*p = (struct node_params){
@@ -79,7 +122,7 @@ static void node_params(struct sim *s, struct node_params *p)
 		.window = 4096,
 		.window_age_ns = 120 * NS_PER_S,
 		.tag_bytes = 4u << 20,
-		.tag_ttl_ns = s->p.short_ttl ? 300 * NS_PER_MS : 3600 * NS_PER_S,
+		.tag_ttl_ns = s->p.ttl_ns,
 		.tag_steps = 16,
 		.build_members_per_step = 16,
 		.heartbeat_ns = 500 * NS_PER_MS,
@@ -113,6 +156,12 @@ static void node_params(struct sim *s, struct node_params *p)
 		.receipt_timeout_ns = 200 * NS_PER_MS,
 		.seed = (uint32_t)s->p.seed,
 	};
+	if (s->p.tiny)
+		tiny_limits(p);
+	if (s->p.starve) {
+		p->fanout.quantum_members = 8;
+		p->fanout.turn_members = 16;
+	}
 	for (uint32_t w = 0; w < s->p.workers; w++)
 		p->queue[w] = s->queue[w];
 	memcpy(p->cookie_secret, "simulated secret", 16);
@@ -124,6 +173,10 @@ int sim_node_start(struct sim *s)
 	const char *why = "";
 
 	s->node_life++;
+	for (uint32_t c = 0; c < SIM_CHANNELS; c++) {
+		s->channel[c].tag_present = false;
+		memset(s->channel[c].pushed_seq, 0, sizeof(s->channel[c].pushed_seq));
+	}
 	s->node_started_ns = s->now_ns;
 	node_params(s, &params);
 	const int rc = node_create(&params, &s->node, &why);
@@ -159,15 +212,25 @@ static uint32_t round_of_turns(struct sim *s)
 
 	sim_net_step(s);
 	for (uint32_t i = 0; i < s->p.workers && s->node != NULL; i++) {
+		const uint32_t w = sim_below(s, s->p.workers);
+
+		if (s->busy_ns[w] > s->now_ns)
+			continue;
 		role_take_worker();
-		work += node_worker_turn(node_worker_of(s->node, sim_below(s, s->p.workers)), s->now_ns);
+		const uint32_t done = node_worker_turn(node_worker_of(s->node, w), s->now_ns);
 		role_drop_worker();
+		work += done;
+		// Where fairness is looked at, work takes time.
+		if (s->p.starve)
+			s->busy_ns[w] = s->now_ns + done * WORK_NS;
 	}
 	if (s->node != NULL && sim_chance(s, 600)) {
 		role_take_control();
 		work += node_control_step(s->node, s->now_ns);
 		role_drop_control();
 		sim_check_tags(s);
+		if (sim_chance(s, 100))
+			sim_check_limits(s);
 	}
 	if (sim_chance(s, 500))
 		sim_meta_step(s);
@@ -189,7 +252,7 @@ static void advance(struct sim *s, uint64_t limit_ns)
 	s->now_ns = next;
 }
 
-static void run_until(struct sim *s, uint64_t until_ns)
+void sim_run_until(struct sim *s, uint64_t until_ns)
 {
 	while (!s->failed && s->now_ns < until_ns) {
 		round_of_turns(s);
@@ -245,7 +308,30 @@ static void quiesce(struct sim *s)
 	else if (!s->failed && !node_idle(s))
 		sim_fail(s, "work is still open after quiescence");
 	// Time for a gateway to notice that it had been given up.
-	run_until(s, s->now_ns + 4 * NS_PER_S);
+	sim_run_until(s, s->now_ns + 4 * NS_PER_S);
+}
+
+// After all that, in a quiet world, a message to each channel must go through at once.
+static void probe(struct sim *s)
+{
+	const uint32_t first = s->messages;
+
+	if (s->p.tiny || s->failed)
+		return;
+	for (uint32_t c = 0; c < SIM_CHANNELS; c++)
+		sim_story_publish(s, c, TAGCAST_ACK_GATEWAY, 100);
+	sim_run_until(s, s->now_ns + 3 * NS_PER_S);
+	for (uint32_t i = first; i < s->messages && !s->failed; i++) {
+		const struct sim_message *m = &s->message[i];
+		const struct sim_channel *c = &s->channel[m->channel];
+		const bool exists = c->state[c->states - 1].exists;
+
+		if (m->outcomes == 0 ||
+			m->status != (exists ? TAGCAST_OK : TAGCAST_UNKNOWN_CHANNEL))
+			sim_fail(s, "room-%u, which %s, answers %s in a quiet world", m->channel,
+				exists ? "exists" : "does not exist",
+				m->outcomes == 0 ? "nothing" : tagcast_status_name(m->status));
+	}
 }
 
 static void open_keys(struct sim *s)
@@ -262,11 +348,19 @@ static int world_open(struct sim *s, const struct sim_params *params)
 {
 	s->p = *params;
 	s->random = params->seed * UINT64_C(0x2545f4914f6cdd1d) | 1;
+	s->story = params->seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
+	for (int i = 0; i < 8; i++) {
+		next_of(&s->random);
+		next_of(&s->story);
+	}
+	// Held for retries, in rings, spare; and what a burst brings.
+	s->dgrams_max = s->p.tiny ? 400 : 20000;
 	s->now_ns = NS_PER_S;
 	s->node_addr = (struct net_addr){.ip = 0x0a000001, .port = 7000};
 	s->message = calloc(SIM_MESSAGES_MAX, sizeof(*s->message));
 	s->mutation = calloc(SIM_MUTATIONS_MAX, sizeof(*s->mutation));
-	if (s->message == NULL || s->mutation == NULL)
+	s->pushed = calloc(SIM_PUSHED, sizeof(*s->pushed));
+	if (s->message == NULL || s->mutation == NULL || s->pushed == NULL)
 		abort();
 	for (uint32_t c = 0; c < SIM_CHANNELS; c++) {
 		char name[16];
@@ -289,17 +383,17 @@ static int world_open(struct sim *s, const struct sim_params *params)
 
 static void world_close(struct sim *s)
 {
-	sim_node_stop(s);
-	sim_clients_close(s);
 	sim_meta_close(s);
 	sim_net_close(s);
 	for (uint32_t c = 0; c < SIM_CHANNELS; c++)
 		free(s->channel[c].state);
 	free(s->message);
 	free(s->mutation);
+	free(s->fence);
+	free(s->pushed);
 }
 
-int sim_run(const struct sim_params *params, char *failure, size_t failure_bytes)
+int sim_run(const struct sim_params *params, char *failure, size_t failure_bytes, uint64_t *hash)
 {
 	struct sim *s = calloc(1, sizeof(*s));
 
@@ -310,13 +404,16 @@ int sim_run(const struct sim_params *params, char *failure, size_t failure_bytes
 		sim_fail(s, "the world does not start");
 	if (params->slow_gateway)
 		s->gateway[0].deaf = true;
-	run_until(s, s->now_ns + NS_PER_S);
+	sim_run_until(s, s->now_ns + NS_PER_S);
+	if (params->starve && !s->failed)
+		sim_starve(s);
 	for (uint32_t i = 0; i < params->actions && !s->failed; i++) {
 		sim_story_act(s);
-		run_until(s, s->now_ns + sim_random(s) % (20 * NS_PER_MS));
+		sim_run_until(s, s->now_ns + sim_story_below(s, 20000) * NS_PER_US);
 	}
 	if (!s->failed)
 		quiesce(s);
+	probe(s);
 	sim_node_stop(s);
 	if (!s->failed)
 		sim_check_end(s);
@@ -326,6 +423,8 @@ int sim_run(const struct sim_params *params, char *failure, size_t failure_bytes
 		if (s->totals[i] != 0)
 			printf("%-28s %llu\n", counter_name((enum counter)i),
 				(unsigned long long)s->totals[i]);
+	*hash = s->trace_hash;
+	sim_clients_close(s);
 	if (params->trace)
 		printf("seed %llu: %s; %u messages, %u mutations, %llu delivered, %llu suppressed\n",
 			(unsigned long long)params->seed, rc == 0 ? "ok" : s->failure, s->messages,

@@ -117,7 +117,7 @@ static void refuses_bytes_that_are_not_utf8(void **state)
 	refused("{\"a\":\"\xff\"}");
 	refused("{\"a\":\"\xc3\"}");
 	refused("{\"a\":\"\xed\xa0\x80\"}");  // a lone surrogate
-	refused("{\"a\":\"\xc0\xaf\"}");      // overlong
+	refused("{\"a\":\"\xc0\xaf\"}");  // overlong
 	refused("{\"\xff\":1}");
 	refused("{\"a\":\"\\ud800\"}");
 }
@@ -163,7 +163,8 @@ static void refuses_a_line_over_the_limit(void **state)
 
 static void every_prefix_of_a_request_is_refused(void **state)
 {
-	const char *text = "{\"cmd\":\"channel.add\",\"type\":2,\"uids\":[\"a\\n\",{\"hex\":\"ff\"}],\"x\":null}";
+	const char *text = "{\"cmd\":\"channel.add\",\"type\":2,\"uids\":[\"a\\n\",{\"hex\":\"ff\"}"
+			   "],\"x\":null}";
 
 	for (size_t len = 0; len < strlen(text); len++) {
 		// A copy of exact size, so that a read past the end is seen.

@@ -198,7 +198,8 @@ static void answers_leave_in_the_order_of_the_requests(void **state)
 	assert_string_equal(get(f, fd), "");
 	ctl_reply(f->later[0], NULL);
 	f->later_count = 0;
-	assert_string_equal(get(f, fd), "{\"ok\":true,\"id\":1}\n{\"ok\":true,\"id\":2,\"x\":0}\n"
+	assert_string_equal(get(f, fd),
+		"{\"ok\":true,\"id\":1}\n{\"ok\":true,\"id\":2,\"x\":0}\n"
 		"{\"ok\":false,\"id\":3,\"error\":\"busy\",\"message\":\"not 5\"}\n"
 		"{\"ok\":false,\"id\":4,\"error\":\"unknown_command\","
 		"\"message\":\"no command \\\"nope\\\" here\"}\n");
@@ -367,7 +368,8 @@ static void a_line_over_the_limit_is_answered_then_closed(void **state)
 	size_t sent = 0;
 
 	memset(text, 'a', block);
-	for (int spins = 0; sent <= (size_t)CTL_LINE_BYTES_MAX + 2 * block && spins < 1000000; spins++) {
+	for (int spins = 0; sent <= (size_t)CTL_LINE_BYTES_MAX + 2 * block && spins < 1000000;
+		spins++) {
 		const ssize_t put_bytes = send(fd, text, block, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		if (put_bytes < 0 && errno == EPIPE)
@@ -395,7 +397,8 @@ static void half_lines_of_all_clients_together_are_bounded(void **state)
 
 		fds[i] = client(f);
 		for (int spins = 0; sent < each && spins < 1000000; spins++) {
-			const ssize_t put_bytes = send(fds[i], text, block, MSG_DONTWAIT | MSG_NOSIGNAL);
+			const ssize_t put_bytes =
+				send(fds[i], text, block, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 			if (put_bytes < 0 && errno == EPIPE)
 				break;

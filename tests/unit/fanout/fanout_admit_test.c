@@ -85,6 +85,24 @@ static void unknown_and_removed_channels_are_refused_and_not_remembered(void **s
 	world_end(&w);
 }
 
+static void channel_that_is_not_there_yet_is_to_be_tried_again(
+	void **state) WORKER_ONLY CONTROL_ONLY;
+static void channel_that_is_not_there_yet_is_to_be_tried_again(void **state)
+{
+	world_defaults(&w);
+	world_start(&w);
+	atomic_store(&w.channels->complete, false);
+	world_publish(&w, "room", 1, WIRE_ACK_NONE, 10);
+	expect(1, WIRE_RETRYABLE, CTR_PUB_RETRYABLE);
+	world_tag(&w, world_channel(&w, "room"), "u", 1);
+	world_publish(&w, "room", 1, WIRE_ACK_NONE, 10);
+	expect(2, WIRE_OK, CTR_PUB_OK);
+	assert_int_equal(world_last_told(&w)->duplicate, 0);
+	world_turn(&w);
+	world_check_sums(&w);
+	world_end(&w);
+}
+
 static void repeat_gets_the_recorded_outcome_and_is_not_delivered(
 	void **state) WORKER_ONLY CONTROL_ONLY;
 static void repeat_gets_the_recorded_outcome_and_is_not_delivered(void **state)
@@ -296,6 +314,7 @@ int main(void)
 		cmocka_unit_test(publish_reaches_every_online_member_once),
 		cmocka_unit_test(payload_over_the_limit_is_refused_before_the_channel),
 		cmocka_unit_test(unknown_and_removed_channels_are_refused_and_not_remembered),
+		cmocka_unit_test(channel_that_is_not_there_yet_is_to_be_tried_again),
 		cmocka_unit_test(repeat_gets_the_recorded_outcome_and_is_not_delivered),
 		cmocka_unit_test(same_id_in_another_channel_is_another_message),
 		cmocka_unit_test(repeat_of_a_pending_publish_is_dropped_and_one_outcome_follows),

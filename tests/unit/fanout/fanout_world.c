@@ -82,6 +82,7 @@ static void start_tables(struct world *w)
 	topology_ref_begin(&w->ref, &w->topology);
 	w->presence = presence_create(&limits, &w->retire);
 	w->channels = channel_table_create(64, 1, &w->retire);
+	atomic_store(&w->channels->complete, true);
 	assert_non_null(w->presence);
 	assert_non_null(w->channels);
 	w->tags = tag_space_create(64u << 20, 8, w->presence, &w->retire);

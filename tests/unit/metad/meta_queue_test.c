@@ -21,7 +21,7 @@ struct fixture {
 	uint64_t token[8];
 	uint32_t tokens;
 	enum cons_status propose_status;
-	char story[16384];   // commands as they were proposed, answers as they were given
+	char story[16384];  // commands as they were proposed, answers as they were given
 	uint64_t commit;
 	uint8_t code[STORE_ABORT + 1];  // answer to the next command of this kind, once
 	bool repeated_close;
@@ -40,8 +40,8 @@ static void tell(struct fixture *f, const char *fmt, ...)
 
 static enum cons_status propose(void *cons, const uint8_t *data, uint32_t len, uint64_t token)
 {
-	static const char *const names[] = {"?", "create", "update", "delete", "add", "remove", "reset",
-		"stage", "close", "abort"};
+	static const char *const names[] = {"?", "create", "update", "delete", "add", "remove",
+		"reset", "stage", "close", "abort"};
 	struct fixture *f = cons;
 	uint32_t at = 0;
 
@@ -53,7 +53,8 @@ static enum cons_status propose(void *cons, const uint8_t *data, uint32_t len, u
 		const int used = store_command_decode(data + at, len - at, &cmd, &why);
 
 		assert_true(used > 0);
-		tell(f, "%s %.*s; ", names[cmd.op], cmd.channel.len, (const char *)cmd.channel.bytes);
+		tell(f, "%s %.*s; ", names[cmd.op], cmd.channel.len,
+			(const char *)cmd.channel.bytes);
 		at += (uint32_t)used;
 	}
 	f->token[f->tokens++] = token;
@@ -76,20 +77,25 @@ static void done(void *ctx, struct mutation *m)
 	mutation_free(m);
 }
 
-static int setup(void **state)
+META_ONLY static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	const struct meta_queue_params params = {.stages = 2, .wait_ns = WAIT_NS, .fence_wait_ns = FENCE_NS,
-		.stage_id_first = 100, .cons = &cons, .cons_ctx = f, .done = done, .ctx = f};
+	const struct meta_queue_params params = {.stages = 2,
+		.wait_ns = WAIT_NS,
+		.fence_wait_ns = FENCE_NS,
+		.stage_id_first = 100,
+		.cons = &cons,
+		.cons_ctx = f,
+		.done = done,
+		.ctx = f};
 
-	role_take_meta();
 	f->now = NS_PER_S;
 	assert_int_equal(meta_queue_create(&params, &f->queue), 0);
 	*state = f;
 	return 0;
 }
 
-static int teardown(void **state)
+META_ONLY static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
@@ -112,13 +118,14 @@ static struct mutation *make(const char *name, const char *channel, uint8_t op, 
 	return m;
 }
 
-static void submit(struct fixture *f, const char *name, const char *channel, uint8_t op, uint32_t uids)
+META_ONLY static void submit(
+	struct fixture *f, const char *name, const char *channel, uint8_t op, uint32_t uids)
 {
 	assert_int_equal(meta_queue_submit(f->queue, make(name, channel, op, uids), f->now), 0);
 }
 
 // One turn: what is proposed commits, and is answered.
-static void turn(struct fixture *f)
+META_ONLY static void turn(struct fixture *f)
 {
 	meta_queue_tick(f->queue, f->now);
 	meta_queue_fill(f->queue);
@@ -141,7 +148,7 @@ static void turn(struct fixture *f)
 	f->tokens = 0;
 }
 
-static void run(struct fixture *f)
+META_ONLY static void run(struct fixture *f)
 {
 	do
 		turn(f);
@@ -154,7 +161,7 @@ static void expect(struct fixture *f, const char *story)
 	f->story[0] = '\0';
 }
 
-static void small_ones_share_a_batch_and_keep_their_order(void **state)
+META_ONLY static void small_ones_share_a_batch_and_keep_their_order(void **state)
 {
 	struct fixture *f = *state;
 
@@ -167,7 +174,7 @@ static void small_ones_share_a_batch_and_keep_their_order(void **state)
 	assert_false(meta_queue_runnable(f->queue));
 }
 
-static void a_large_one_is_staged_and_others_go_between(void **state)
+META_ONLY static void a_large_one_is_staged_and_others_go_between(void **state)
 {
 	struct fixture *f = *state;
 
@@ -177,7 +184,7 @@ static void a_large_one_is_staged_and_others_go_between(void **state)
 	expect(f, "stage a; add b; stage a; stage a; = 1 ok; close a; = big ok; ");
 }
 
-static void later_ones_of_its_channel_wait_in_order(void **state)
+META_ONLY static void later_ones_of_its_channel_wait_in_order(void **state)
 {
 	struct fixture *f = *state;
 
@@ -187,14 +194,16 @@ static void later_ones_of_its_channel_wait_in_order(void **state)
 	submit(f, "2", "a", STORE_RESET, 9000);
 	submit(f, "3", "a", STORE_REMOVE, 1);
 	run(f);
-	expect(f, "add a; stage a; stage a; = 0 ok; close a; = big ok; add a; stage a; stage a; = 1 ok; "
-		"close a; = 2 ok; remove a; = 3 ok; ");
+	expect(f, "add a; stage a; stage a; = 0 ok; close a; = big ok; add a; stage a; stage a; = "
+		  "1 ok; "
+		  "close a; = 2 ok; remove a; = 3 ok; ");
 }
 
-static void a_large_one_is_prepared_before_it_runs_and_keeps_its_place(void **state)
+META_ONLY static void a_large_one_is_prepared_before_it_runs_and_keeps_its_place(void **state)
 {
 	struct fixture *f = *state;
-	struct mutation *big = make("big", "a", STORE_ADD, 9000), *second = make("second", "a", STORE_ADD, 9000);
+	struct mutation *big = make("big", "a", STORE_ADD, 9000),
+			*second = make("second", "a", STORE_ADD, 9000);
 
 	big->preparing = second->preparing = true;
 	assert_int_equal(meta_queue_submit(f->queue, big, f->now), 0);
@@ -205,11 +214,12 @@ static void a_large_one_is_prepared_before_it_runs_and_keeps_its_place(void **st
 	expect(f, "");
 	meta_queue_prepared(f->queue, big);
 	run(f);
-	expect(f, "stage a; stage a; close a; = big ok; stage a; stage a; close a; = second ok; remove a; "
-		"= 1 ok; ");
+	expect(f, "stage a; stage a; close a; = big ok; stage a; stage a; close a; = second ok; "
+		  "remove a; "
+		  "= 1 ok; ");
 }
 
-static void no_more_stages_at_once_than_the_store_allows(void **state)
+META_ONLY static void no_more_stages_at_once_than_the_store_allows(void **state)
 {
 	struct fixture *f = *state;
 	struct meta_queue_info info;
@@ -229,7 +239,7 @@ static void no_more_stages_at_once_than_the_store_allows(void **state)
 	assert_int_equal(info.pending_bytes, 0);
 }
 
-static void waiting_behind_a_stage_ends_at_the_deadline_without_effect(void **state)
+META_ONLY static void waiting_behind_a_stage_ends_at_the_deadline_without_effect(void **state)
 {
 	struct fixture *f = *state;
 	struct mutation *big = make("big", "a", STORE_ADD, 9000);
@@ -249,7 +259,7 @@ static void waiting_behind_a_stage_ends_at_the_deadline_without_effect(void **st
 	expect(f, "stage a; stage a; close a; = big ok; ");
 }
 
-static void a_busy_channel_is_tried_again_until_the_deadline(void **state)
+META_ONLY static void a_busy_channel_is_tried_again_until_the_deadline(void **state)
 {
 	struct fixture *f = *state;
 
@@ -270,7 +280,7 @@ static void a_busy_channel_is_tried_again_until_the_deadline(void **state)
 	expect(f, "add a; add a; = 2 busy; ");
 }
 
-static void a_refused_chunk_drops_the_stage(void **state)
+META_ONLY static void a_refused_chunk_drops_the_stage(void **state)
 {
 	struct fixture *f = *state;
 
@@ -283,7 +293,7 @@ static void a_refused_chunk_drops_the_stage(void **state)
 	assert_non_null(strstr(f->story, "add a; = 1 ok; "));
 }
 
-static void a_stage_refused_as_busy_starts_over(void **state)
+META_ONLY static void a_stage_refused_as_busy_starts_over(void **state)
 {
 	struct fixture *f = *state;
 
@@ -296,7 +306,7 @@ static void a_stage_refused_as_busy_starts_over(void **state)
 	expect(f, "stage a; stage a; close a; = big ok; ");
 }
 
-static void a_close_answered_from_memory_drops_the_second_stage(void **state)
+META_ONLY static void a_close_answered_from_memory_drops_the_second_stage(void **state)
 {
 	struct fixture *f = *state;
 
@@ -306,7 +316,7 @@ static void a_close_answered_from_memory_drops_the_second_stage(void **state)
 	expect(f, "stage a; stage a; close a; abort a; = big ok; ");
 }
 
-static void left_stages_are_dropped_before_anything_else(void **state)
+META_ONLY static void left_stages_are_dropped_before_anything_else(void **state)
 {
 	struct fixture *f = *state;
 	struct channel_key key;
@@ -318,7 +328,7 @@ static void left_stages_are_dropped_before_anything_else(void **state)
 	expect(f, "abort a; add a; = 1 ok; ");
 }
 
-static void the_answer_waits_for_the_fast_process(void **state)
+META_ONLY static void the_answer_waits_for_the_fast_process(void **state)
 {
 	struct fixture *f = *state;
 
@@ -344,7 +354,7 @@ static void the_answer_waits_for_the_fast_process(void **state)
 	expect(f, "add a; = 3 ok; ");
 }
 
-static void a_refusal_by_the_store_waits_for_nobody(void **state)
+META_ONLY static void a_refusal_by_the_store_waits_for_nobody(void **state)
 {
 	struct fixture *f = *state;
 
@@ -355,7 +365,7 @@ static void a_refusal_by_the_store_waits_for_nobody(void **state)
 	assert_non_null(strstr(f->story, "= 1 ok"));
 }
 
-static void a_consensus_that_is_busy_gets_the_same_batch_again(void **state)
+META_ONLY static void a_consensus_that_is_busy_gets_the_same_batch_again(void **state)
 {
 	struct fixture *f = *state;
 
@@ -369,7 +379,7 @@ static void a_consensus_that_is_busy_gets_the_same_batch_again(void **state)
 	expect(f, "add a; = 1 ok; ");
 }
 
-static void outcomes_of_lost_batches_are_told_as_they_are(void **state)
+META_ONLY static void outcomes_of_lost_batches_are_told_as_they_are(void **state)
 {
 	struct fixture *f = *state;
 
@@ -393,7 +403,7 @@ static void outcomes_of_lost_batches_are_told_as_they_are(void **state)
 	assert_false(meta_queue_runnable(f->queue));
 }
 
-static void bytes_that_wait_are_bounded(void **state)
+META_ONLY static void bytes_that_wait_are_bounded(void **state)
 {
 	struct fixture *f = *state;
 	struct mutation *last = NULL;
@@ -410,9 +420,10 @@ static void bytes_that_wait_are_bounded(void **state)
 	mutation_free(last);
 }
 
-static void preparing_sorts_and_leaves_repeats_out(void **state)
+META_ONLY static void preparing_sorts_and_leaves_repeats_out(void **state)
 {
-	static const uint8_t in[] = {2, 'b', 'b', 1, 'b', 1, 'a', 2, 'b', 'b', 1, 0xff, 1, 'a', 1, 0};
+	static const uint8_t in[] = {
+		2, 'b', 'b', 1, 'b', 1, 'a', 2, 'b', 'b', 1, 0xff, 1, 'a', 1, 0};
 	static const uint8_t want[] = {1, 0, 1, 'a', 1, 'b', 2, 'b', 'b', 1, 0xff};
 	struct mutation *m = calloc(1, sizeof(*m));
 
@@ -449,5 +460,10 @@ int main(void)
 		T(bytes_that_wait_are_bounded),
 		T(preparing_sorts_and_leaves_repeats_out),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int failed;
+
+	role_take_meta();
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	role_drop_meta();
+	return failed;
 }

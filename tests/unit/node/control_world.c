@@ -40,8 +40,8 @@ static int source_position(void *source, struct store_position *position)
 	return rc;
 }
 
-static int source_next_channel(void *source, const struct channel_key *cursor,
-	struct store_channel *channel)
+static int source_next_channel(
+	void *source, const struct channel_key *cursor, struct store_channel *channel)
 {
 	struct world *w = source;
 	struct store_tx tx;
@@ -97,8 +97,8 @@ static void store_start(struct world *w)
 	struct store_tx tx;
 	const char *why;
 
-	w->limits = (struct store_limits){.journal_commits = 1000, .dedup_commits = 100,
-		.stages = 4, .stage_commits = 1000};
+	w->limits = (struct store_limits){
+		.journal_commits = 1000, .dedup_commits = 100, .stages = 4, .stage_commits = 1000};
 	w->map = store_map_create();
 	store_map_begin(w->map, &tx);
 	assert_int_equal(store_open(&tx, 7, &why), 0);
@@ -111,8 +111,10 @@ static void node_start(struct world *w)
 	struct node_params whole = *p;
 	const char *why = NULL;
 	struct node *n;
-	const struct presence_limits limits = {.uids = p->uids, .gateways = p->gateways,
-		.sessions_per_gateway = 1024, .uid_quarantine_ns = SECOND};
+	const struct presence_limits limits = {.uids = p->uids,
+		.gateways = p->gateways,
+		.sessions_per_gateway = 1024,
+		.uid_quarantine_ns = SECOND};
 
 	if (p->dgram != NULL) {
 		whole.source_ops = &source_ops;
@@ -140,9 +142,12 @@ static void node_start(struct world *w)
 	n->tags = tag_space_create(p->tag_bytes, p->tag_steps, n->presence, &n->retire);
 	for (uint32_t i = 0; i < p->workers; i++) {
 		assert_int_equal(wq_spsc_init(&n->worker[i].to_control, p->ring_items,
-			(uint32_t)sizeof(struct node_request) + (NODE_MSG_BYTES_MAX + 7) / 8 * 8), 0);
+					 (uint32_t)sizeof(struct node_request) +
+						 (NODE_MSG_BYTES_MAX + 7) / 8 * 8),
+			0);
 		assert_int_equal(wq_spsc_init(&n->worker[i].from_control, p->ring_items,
-			sizeof(struct node_reply)), 0);
+					 sizeof(struct node_reply)),
+			0);
 	}
 	assert_int_equal(node_control_create(n), 0);
 }
@@ -263,7 +268,8 @@ static struct store_result apply(struct world *w, const struct store_command *cm
 	assert_true(len > 0);
 	store_map_begin(w->map, &tx);
 	assert_int_equal(store_apply(&tx, &w->limits, ++w->log_index, entry, (uint32_t)len, &result,
-		1, on_delta, w), 1);
+				 1, on_delta, w),
+		1);
 	store_map_commit(w->map, &tx);
 	return result;
 }
@@ -286,8 +292,8 @@ static void pack(struct store_command *cmd, const char *uid, size_t len)
 	cmd->uid_count++;
 }
 
-struct store_result world_do(struct world *w, uint8_t op, uint8_t list, const char *chan,
-	const char *uids)
+struct store_result world_do(
+	struct world *w, uint8_t op, uint8_t list, const char *chan, const char *uids)
 {
 	struct store_command cmd = command(op, list, chan, packed);
 
@@ -317,12 +323,11 @@ struct store_result world_range(struct world *w, uint8_t op, uint8_t list, const
 	return apply(w, &cmd);
 }
 
-void world_bulk(struct world *w, uint8_t staged_op, uint8_t list, const char *chan,
-	const char *prefix, uint32_t from, uint32_t to)
+void world_bulk(struct world *w, uint8_t list, const char *chan, const char *prefix, uint32_t from,
+	uint32_t to)
 {
 	struct store_command cmd = command(STORE_RESET, list, chan, packed);
 
-	(void)staged_op;
 	pack_range(&cmd, prefix, from, to);
 	assert_int_equal(apply(w, &cmd).code, STORE_R_OK);
 }
@@ -332,7 +337,8 @@ void world_bulk(struct world *w, uint8_t staged_op, uint8_t list, const char *ch
 int world_welcome(struct world *w, bool resync)
 {
 	struct store_feed_frame frame = {.type = STORE_FEED_WELCOME,
-		.generation = WORLD_GENERATION + w->generation_shift, .resync = resync};
+		.generation = WORLD_GENERATION + w->generation_shift,
+		.resync = resync};
 	struct store_feed_frame hello;
 	struct store_position position;
 
@@ -396,8 +402,10 @@ void world_want(struct world *w, const char *chan)
 	ring = &w->node->worker[channel->worker].to_control;
 	request = wq_spsc_reserve(ring);
 	assert_non_null(request);
-	*request = (struct node_request){.kind = NODE_REQ_TAG, .worker = (uint8_t)channel->worker,
-		.channel = channel->index, .use = channel->use};
+	*request = (struct node_request){.kind = NODE_REQ_TAG,
+		.worker = (uint8_t)channel->worker,
+		.channel = channel->index,
+		.use = channel->use};
 	wq_spsc_commit(ring);
 }
 
@@ -436,7 +444,8 @@ const char *world_members(struct world *w, const char *chan)
 	for (uint32_t c = 0; c < tag->chunks; c++)
 		for (uint32_t i = 0; i < tag->chunk[c]->count; i++) {
 			const uint32_t entry = tag->chunk[c]->uid[i];
-			const struct id_view uid = presence_uid_name(w->node->presence, TAG_UID(entry));
+			const struct id_view uid =
+				presence_uid_name(w->node->presence, TAG_UID(entry));
 
 			name[n++] = store + at;
 			store[at++] = (entry & TAG_DENIED) != 0 ? '!' : ' ';
@@ -448,8 +457,8 @@ const char *world_members(struct world *w, const char *chan)
 	text[0] = 0;
 	at = 0;
 	for (uint32_t i = 0; i < n; i++)
-		at += (size_t)sprintf(text + at, "%s%s", i == 0 ? "" : " ",
-			name[i] + (name[i][0] == ' '));
+		at += (size_t)sprintf(
+			text + at, "%s%s", i == 0 ? "" : " ", name[i] + (name[i][0] == ' '));
 	return text;
 }
 

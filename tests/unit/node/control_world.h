@@ -38,9 +38,9 @@ struct world {
 	uint32_t deltas;
 	// source faults
 	int page_rc, channel_rc, position_rc;  // answered while not 0
-	bool page_garble;                      // pages are not well formed
-	uint32_t pages;                        // read so far
-	void (*on_page)(struct world *w);      // before each page
+	bool page_garble;  // pages are not well formed
+	uint32_t pages;  // read so far
+	void (*on_page)(struct world *w);  // before each page
 	// wakes, by who
 	uint32_t wakes[WORKERS_MAX + 1];
 };
@@ -52,14 +52,14 @@ struct world *world_open(void);
 void world_close(struct world *w) CONTROL_ONLY;  // fails when a reference was left behind
 
 // A mutation of group channel `chan`; `uids` separated by blanks.
-struct store_result world_do(struct world *w, uint8_t op, uint8_t list, const char *chan,
-	const char *uids);
+struct store_result world_do(
+	struct world *w, uint8_t op, uint8_t list, const char *chan, const char *uids);
 // UIDs "<prefix><n>" for n in [from, to).
 struct store_result world_range(struct world *w, uint8_t op, uint8_t list, const char *chan,
 	const char *prefix, uint32_t from, uint32_t to);
-// As a stage, so that the delta is BULK.
-void world_bulk(struct world *w, uint8_t staged_op, uint8_t list, const char *chan,
-	const char *prefix, uint32_t from, uint32_t to);
+// The list becomes exactly these, as one BULK delta.
+void world_bulk(struct world *w, uint8_t list, const char *chan, const char *prefix, uint32_t from,
+	uint32_t to);
 
 int world_welcome(struct world *w, bool resync) CONTROL_ONLY;
 // Delivers up to `max` deltas. Returns: the feed's last answer.

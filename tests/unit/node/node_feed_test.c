@@ -24,9 +24,11 @@ CONTROL_ONLY static void ready_comes_after_every_channel_was_read(void **state)
 	assert_false(node_control_ready(w->node));
 	world_step(w, 2);
 	assert_false(node_control_ready(w->node));
+	assert_false(atomic_load(&w->node->channels->complete));
 	assert_int_equal(node_control_applied(w->node), 0);
 	world_step(w, 8);
 	assert_true(node_control_ready(w->node));
+	assert_true(atomic_load(&w->node->channels->complete));
 	assert_int_equal(channel_table_count(w->node->channels), 599);
 	assert_null(world_channel(w, "room-7"));
 	assert_int_equal(world_channel(w, "room-8")->smv, 1);
@@ -78,6 +80,25 @@ CONTROL_ONLY static void deltas_during_the_read_lead_to_the_same_table(void **st
 	world_close(w);
 }
 
+CONTROL_ONLY static void a_version_the_read_found_ahead_of_the_feed_never_goes_back(void **state)
+{
+	struct world *w = world_open();
+
+	(void)state;
+	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "ann");
+	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "bob");
+	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "cat");
+	assert_int_equal(world_welcome(w, true), 0);  // from before the first of them
+	world_step(w, 4);
+	assert_true(node_control_ready(w->node));
+	while (w->delta != NULL) {
+		assert_int_equal(world_channel(w, "a")->smv, 3);
+		assert_int_equal(world_deliver(w, 1), 0);
+	}
+	assert_int_equal(world_channel(w, "a")->smv, 3);
+	world_close(w);
+}
+
 CONTROL_ONLY static void a_gap_breaks_off_and_the_next_hello_asks_for_everything(void **state)
 {
 	struct world *w = world_open();
@@ -116,8 +137,11 @@ CONTROL_ONLY static void a_repeated_delta_is_a_break_too(void **state)
 	(void)state;
 	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "ann");
 	world_ready(w);
-	frame.delta = (struct store_delta){.commit = 1, .smv_before = 0, .smv = 1,
-		.kind = STORE_DELTA_CHANNEL, .channel = {.type = 2, .len = 1, .bytes = "a"}};
+	frame.delta = (struct store_delta){.commit = 1,
+		.smv_before = 0,
+		.smv = 1,
+		.kind = STORE_DELTA_CHANNEL,
+		.channel = {.type = 2, .len = 1, .bytes = "a"}};
 	assert_int_equal(node_control_feed(w->node, &frame, w->now_ns), -EPROTO);
 	world_close(w);
 }
@@ -178,8 +202,8 @@ CONTROL_ONLY static void another_generation_leaves_no_tag_and_reopens_the_source
 CONTROL_ONLY static void a_source_of_the_old_generation_is_reopened_until_it_fits(void **state)
 {
 	struct world *w = world_open();
-	struct store_feed_frame frame = {.type = STORE_FEED_WELCOME,
-		.generation = WORLD_GENERATION + 1, .resync = 1};
+	struct store_feed_frame frame = {
+		.type = STORE_FEED_WELCOME, .generation = WORLD_GENERATION + 1, .resync = 1};
 
 	(void)state;
 	assert_int_equal(node_control_feed(w->node, &frame, w->now_ns), 0);
@@ -201,9 +225,13 @@ CONTROL_ONLY static void a_failing_source_delays_the_read_and_loses_nothing(void
 	w->position_rc = -EIO;
 	while (w->delta != NULL)
 		world_deliver(w, 1);
-	assert_int_equal(node_control_feed(w->node, &(struct store_feed_frame){
-		.type = STORE_FEED_WELCOME, .generation = WORLD_GENERATION, .commit = 1, .resync = 1},
-		w->now_ns), 0);
+	assert_int_equal(node_control_feed(w->node,
+				 &(struct store_feed_frame){.type = STORE_FEED_WELCOME,
+					 .generation = WORLD_GENERATION,
+					 .commit = 1,
+					 .resync = 1},
+				 w->now_ns),
+		0);
 	world_step(w, 60);
 	w->position_rc = 0;
 	w->channel_rc = -EIO;
@@ -245,6 +273,29 @@ CONTROL_ONLY static void a_resync_takes_out_what_is_gone(void **state)
 			told |= reply.kind == NODE_REP_CHANNEL_GONE;
 	assert_true(told);
 	world_close(w);
+}
+
+CONTROL_ONLY static void channels_another_history_never_had_are_taken_out(void **state)
+{
+	struct world *w = world_open();
+	struct world *other = world_open();
+	struct store_map *map = w->map;
+
+	(void)state;
+	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "ann");
+	world_do(w, STORE_ADD, STORE_MEMBERS, "b", "ann");
+	world_do(other, STORE_ADD, STORE_MEMBERS, "b", "bob");
+	world_ready(w);
+	node_control_feed_lost(w->node, w->now_ns);
+	w->generation_shift = 1;
+	w->map = other->map;
+	world_ready(w);
+	assert_null(world_channel(w, "a"));
+	assert_non_null(world_tag(w, "b"));
+	assert_string_equal(world_members(w, "b"), "bob");
+	w->map = map;
+	world_close(w);
+	world_close(other);
 }
 
 // --- edits --------------------------------------------------------------------------------------------
@@ -347,7 +398,8 @@ CONTROL_ONLY static void lists_and_flags_no_delivery_depends_on_move_the_version
 	world_close(w);
 }
 
-CONTROL_ONLY static void a_reset_makes_the_tag_stale_and_a_want_rebuilds_it_under_its_key(void **state)
+CONTROL_ONLY static void a_reset_makes_the_tag_stale_and_a_want_rebuilds_it_under_its_key(
+	void **state)
 {
 	struct world *w = world_open();
 	const struct tag *tag;
@@ -377,9 +429,14 @@ CONTROL_ONLY static void a_tag_at_another_version_than_the_delta_is_not_edited(v
 	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "ann");
 	world_ready(w);
 	assert_non_null(world_tag(w, "a"));
-	frame.delta = (struct store_delta){.commit = 2, .smv_before = 4, .smv = 5,
-		.kind = STORE_DELTA_ADD, .channel = {.type = 2, .len = 1, .bytes = "a"},
-		.uid_count = 1, .uids = (const uint8_t *)"\3bob", .uids_bytes = 4};
+	frame.delta = (struct store_delta){.commit = 2,
+		.smv_before = 4,
+		.smv = 5,
+		.kind = STORE_DELTA_ADD,
+		.channel = {.type = 2, .len = 1, .bytes = "a"},
+		.uid_count = 1,
+		.uids = (const uint8_t *)"\3bob",
+		.uids_bytes = 4};
 	assert_int_equal(node_control_feed(w->node, &frame, w->now_ns), 0);
 	assert_int_equal(world_channel(w, "a")->smv, 5);
 	assert_false(world_usable(w, "a"));
@@ -395,9 +452,14 @@ CONTROL_ONLY static void malformed_uids_make_the_tag_stale_and_no_more(void **st
 	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "ann");
 	world_ready(w);
 	assert_non_null(world_tag(w, "a"));
-	frame.delta = (struct store_delta){.commit = 2, .smv_before = 1, .smv = 2,
-		.kind = STORE_DELTA_ADD, .channel = {.type = 2, .len = 1, .bytes = "a"},
-		.uid_count = 2, .uids = (const uint8_t *)"\3bob\011x", .uids_bytes = 6};
+	frame.delta = (struct store_delta){.commit = 2,
+		.smv_before = 1,
+		.smv = 2,
+		.kind = STORE_DELTA_ADD,
+		.channel = {.type = 2, .len = 1, .bytes = "a"},
+		.uid_count = 2,
+		.uids = (const uint8_t *)"\3bob\011x",
+		.uids_bytes = 6};
 	assert_int_equal(node_control_feed(w->node, &frame, w->now_ns), 0);
 	assert_false(world_usable(w, "a"));
 	world_close(w);
@@ -503,6 +565,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ready_comes_after_every_channel_was_read),
 		cmocka_unit_test(deltas_during_the_read_lead_to_the_same_table),
+		cmocka_unit_test(a_version_the_read_found_ahead_of_the_feed_never_goes_back),
+		cmocka_unit_test(channels_another_history_never_had_are_taken_out),
 		cmocka_unit_test(a_gap_breaks_off_and_the_next_hello_asks_for_everything),
 		cmocka_unit_test(a_repeated_delta_is_a_break_too),
 		cmocka_unit_test(a_short_break_is_resumed_where_it_was),

@@ -13,15 +13,18 @@ static struct wire_view view(const struct node_reply *r)
 	return (struct wire_view){.p = r->body, .len = r->bytes};
 }
 
-CONTROL_ONLY static struct wire_hello_ack hello_of(struct world *w, uint64_t id, uint64_t boot,
-	uint8_t role, uint64_t cookie)
+CONTROL_ONLY static struct wire_hello_ack hello_of(
+	struct world *w, uint64_t id, uint64_t boot, uint8_t role, uint64_t cookie)
 {
 	struct wire_buf out = body();
 	struct wire_hello_ack ack;
 	struct node_reply reply;
 
-	wire_put_hello(&out, &(struct wire_hello){.role = role, .version_min = 1, .version_max = 1,
-		.mtu = 1400, .cookie = cookie});
+	wire_put_hello(&out, &(struct wire_hello){.role = role,
+				     .version_min = 1,
+				     .version_max = 1,
+				     .mtu = 1400,
+				     .cookie = cookie});
 	world_request(w, 1, id, boot, WIRE_HELLO, &out);
 	world_step(w, 1);
 	do
@@ -44,8 +47,8 @@ CONTROL_ONLY static uint32_t join(struct world *w, uint64_t id, uint64_t boot)
 	return presence_gateway_find(w->node->presence, id, boot);
 }
 
-CONTROL_ONLY static struct wire_heartbeat_ack heartbeat_of(struct world *w, uint64_t id,
-	uint64_t boot)
+CONTROL_ONLY static struct wire_heartbeat_ack heartbeat_of(
+	struct world *w, uint64_t id, uint64_t boot)
 {
 	struct wire_buf out = body();
 	struct wire_heartbeat_ack ack;
@@ -70,17 +73,19 @@ struct entry {
 
 static struct node_reply last;  // the rejects of an answer point in here
 
-CONTROL_ONLY static struct wire_announce_ack announce_of(struct world *w, uint64_t id, uint64_t boot,
-	uint64_t seq, const struct entry *e, uint32_t count)
+CONTROL_ONLY static struct wire_announce_ack announce_of(struct world *w, uint64_t id,
+	uint64_t boot, uint64_t seq, const struct entry *e, uint32_t count)
 {
 	struct wire_buf out = body();
 	struct wire_announce_ack ack;
 
 	wire_announce_begin(&out, seq);
 	for (uint32_t i = 0; i < count; i++)
-		assert_true(wire_announce_add(&out, &(struct wire_session){.op = e[i].op,
-			.slot = e[i].slot, .gen = e[i].gen,
-			.uid = id_view_of(e[i].uid, (uint8_t)strlen(e[i].uid))}));
+		assert_true(wire_announce_add(
+			&out, &(struct wire_session){.op = e[i].op,
+				      .slot = e[i].slot,
+				      .gen = e[i].gen,
+				      .uid = id_view_of(e[i].uid, (uint8_t)strlen(e[i].uid))}));
 	world_request(w, 0, id, boot, WIRE_ANNOUNCE, &out);
 	world_step(w, 1);
 	do
@@ -98,7 +103,7 @@ CONTROL_ONLY static bool online(struct world *w, const char *uid)
 
 	presence_view(w->node->presence, &v);
 	return presence_route(&v, presence_uid_find(w->node->presence,
-		id_view_of(uid, (uint8_t)strlen(uid)))) != 0;
+					  id_view_of(uid, (uint8_t)strlen(uid)))) != 0;
 }
 
 CONTROL_ONLY static void only_an_echoed_cookie_registers_a_gateway(void **state)
@@ -108,8 +113,8 @@ CONTROL_ONLY static void only_an_echoed_cookie_registers_a_gateway(void **state)
 
 	(void)state;
 	assert_int_equal(ask.status, WIRE_NEED_HELLO);
-	assert_int_equal(hello_of(w, 3, 1, WIRE_ROLE_GATEWAY, ask.cookie + 1).status,
-		WIRE_NEED_HELLO);
+	assert_int_equal(
+		hello_of(w, 3, 1, WIRE_ROLE_GATEWAY, ask.cookie + 1).status, WIRE_NEED_HELLO);
 	// Neither another client's nor another start's cookie does.
 	assert_int_equal(hello_of(w, 4, 1, WIRE_ROLE_GATEWAY, ask.cookie).status, WIRE_NEED_HELLO);
 	assert_int_equal(hello_of(w, 3, 2, WIRE_ROLE_GATEWAY, ask.cookie).status, WIRE_NEED_HELLO);
@@ -150,8 +155,10 @@ CONTROL_ONLY static void a_client_of_another_protocol_is_told(void **state)
 	struct node_reply reply;
 
 	(void)state;
-	wire_put_hello(&out, &(struct wire_hello){.role = WIRE_ROLE_GATEWAY, .version_min = 2,
-		.version_max = 3, .mtu = 1400});
+	wire_put_hello(&out, &(struct wire_hello){.role = WIRE_ROLE_GATEWAY,
+				     .version_min = 2,
+				     .version_max = 3,
+				     .mtu = 1400});
 	world_request(w, 1, 3, 1, WIRE_HELLO, &out);
 	world_step(w, 1);
 	assert_true(world_reply(w, 1, &reply));
@@ -194,8 +201,8 @@ CONTROL_ONLY static void without_keys_only_the_proven_address_speaks_for_a_gatew
 	const uint32_t g = join(w, 3, 1);
 
 	(void)state;
-	presence_gateway_up(w->node->presence, 3, 1, (struct net_addr){.ip = 9, .port = 9}, 1400,
-		w->now_ns);
+	presence_gateway_up(
+		w->node->presence, 3, 1, (struct net_addr){.ip = 9, .port = 9}, 1400, w->now_ns);
 	assert_int_equal(heartbeat_of(w, 3, 1).status, WIRE_UNKNOWN_GATEWAY);
 	world_request(w, 0, 3, 1, WIRE_BYE, NULL);
 	world_step(w, 1);
@@ -209,7 +216,8 @@ CONTROL_ONLY static void without_keys_only_the_proven_address_speaks_for_a_gatew
 CONTROL_ONLY static void sessions_come_and_go_with_the_stream(void **state)
 {
 	struct world *w = world_open();
-	const struct entry come[] = {{WIRE_SESSION_OPEN, 1, 1, "ann"}, {WIRE_SESSION_OPEN, 2, 1, "bob"}};
+	const struct entry come[] = {
+		{WIRE_SESSION_OPEN, 1, 1, "ann"}, {WIRE_SESSION_OPEN, 2, 1, "bob"}};
 	const struct entry go[] = {{WIRE_SESSION_CLOSE, 1, 1, "ann"}};
 	struct wire_announce_ack ack;
 
@@ -249,7 +257,8 @@ CONTROL_ONLY static void out_of_order_frames_change_nothing(void **state)
 CONTROL_ONLY static void a_repeated_frame_is_answered_as_the_first_was(void **state)
 {
 	struct world *w = world_open();
-	const struct entry e[] = {{WIRE_SESSION_OPEN, 1, 1, "ann"}, {WIRE_SESSION_CLOSE, 9, 1, "bob"}};
+	const struct entry e[] = {
+		{WIRE_SESSION_OPEN, 1, 1, "ann"}, {WIRE_SESSION_CLOSE, 9, 1, "bob"}};
 	const struct entry close = {WIRE_SESSION_CLOSE, 1, 1, "ann"};
 	struct wire_announce_ack ack;
 	uint16_t reject[2];
@@ -413,7 +422,8 @@ CONTROL_ONLY static void every_worker_learns_of_an_end_whatever_its_ring(void **
 CONTROL_ONLY static void a_restarted_gateway_starts_a_new_stream(void **state)
 {
 	struct world *w = world_open();
-	const struct entry ann = {WIRE_SESSION_OPEN, 1, 1, "ann"}, bob = {WIRE_SESSION_OPEN, 2, 1, "bob"};
+	const struct entry ann = {WIRE_SESSION_OPEN, 1, 1, "ann"},
+			   bob = {WIRE_SESSION_OPEN, 2, 1, "bob"};
 	const uint32_t old = join(w, 3, 1);
 
 	(void)state;

@@ -24,7 +24,8 @@ static const char *some_uids(uint32_t most)
 	size_t at = 0;
 
 	for (uint32_t n = 1 + next_random(most); n != 0; n--)
-		at += (size_t)sprintf(text + at, "%suser-%u", at == 0 ? "" : " ", next_random(UIDS));
+		at += (size_t)sprintf(
+			text + at, "%suser-%u", at == 0 ? "" : " ", next_random(UIDS));
 	return text;
 }
 

@@ -14,12 +14,22 @@ static const uint8_t uids[] = {1, 'a', 3, 'b', 'c', 'd'};
 
 static struct store_feed_frame sample(uint8_t type)
 {
-	struct store_feed_frame frame = {.type = type, .proto = STORE_FEED_PROTO, .node = 7,
-		.generation = UINT64_C(0x1122334455667788), .commit = UINT64_MAX, .resync = 1};
+	struct store_feed_frame frame = {.type = type,
+		.proto = STORE_FEED_PROTO,
+		.node = 7,
+		.generation = UINT64_C(0x1122334455667788),
+		.commit = UINT64_MAX,
+		.resync = 1};
 
 	if (type == STORE_FEED_DELTA) {
-		frame.delta = (struct store_delta){.commit = 9, .smv_before = 4, .smv = 5, .members = 2,
-			.kind = STORE_DELTA_ADD, .list = STORE_MEMBERS, .uid_count = 2, .uids = uids,
+		frame.delta = (struct store_delta){.commit = 9,
+			.smv_before = 4,
+			.smv = 5,
+			.members = 2,
+			.kind = STORE_DELTA_ADD,
+			.list = STORE_MEMBERS,
+			.uid_count = 2,
+			.uids = uids,
 			.uids_bytes = sizeof(uids)};
 		assert_int_equal(channel_key_set(&frame.delta.channel, 2, "ch", 2), 0);
 	}
@@ -52,7 +62,8 @@ static void frames_come_back_as_they_were(void **state)
 		}
 		if (type == STORE_FEED_HELLO || type == STORE_FEED_WELCOME)
 			assert_int_equal(got.generation, want.generation);
-		if (type == STORE_FEED_HELLO || type == STORE_FEED_WELCOME || type == STORE_FEED_APPLIED)
+		if (type == STORE_FEED_HELLO || type == STORE_FEED_WELCOME ||
+			type == STORE_FEED_APPLIED)
 			assert_true(got.commit == want.commit);
 		if (type == STORE_FEED_WELCOME)
 			assert_int_equal(got.resync, 1);
@@ -68,8 +79,8 @@ static void frames_come_back_as_they_were(void **state)
 
 static void hello_has_these_bytes(void **state)
 {
-	static const uint8_t want[] = {29, 0, 0, 0, 1, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0x88, 0x77,
-		0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 255, 255, 255, 255, 255, 255, 255, 255};
+	static const uint8_t want[] = {29, 0, 0, 0, 1, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0x88,
+		0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 255, 255, 255, 255, 255, 255, 255, 255};
 	uint8_t out[64];
 
 	assert_int_equal(encode(STORE_FEED_HELLO, out, sizeof(out)), sizeof(want));
@@ -110,7 +121,8 @@ static void every_length_but_the_right_one_is_no_frame(void **state)
 			out[0] = (uint8_t)body;
 			out[1] = (uint8_t)(body >> 8);
 			if (body != len - 4)
-				assert_int_equal(store_feed_decode(out, sizeof(out), &got), -EPROTO);
+				assert_int_equal(
+					store_feed_decode(out, sizeof(out), &got), -EPROTO);
 		}
 	}
 }
@@ -166,7 +178,9 @@ static void no_room_is_said_and_nothing_written_past_it(void **state)
 			free(small);
 		}
 	}
-	assert_int_equal(store_feed_encode(&(struct store_feed_frame){.type = 77}, out, sizeof(out)), -EINVAL);
+	assert_int_equal(
+		store_feed_encode(&(struct store_feed_frame){.type = 77}, out, sizeof(out)),
+		-EINVAL);
 }
 
 static void the_largest_delta_fits_a_frame(void **state)
