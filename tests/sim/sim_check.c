@@ -486,9 +486,9 @@ static void check_perfect(struct sim *s)
 		if (m->ack == TAGCAST_ACK_CLIENT && m->status == TAGCAST_INCOMPLETE)
 			sim_fail(s, "message %llu ended incomplete where all answer",
 				(unsigned long long)m->id);
-		// One queue and equal ways: a publisher's messages keep their order.
+		// One queue, equal ways, none refused: a publisher's messages keep their order.
 		if (m->first != i || m->answer_life == 0 || m->echo_session != UINT32_MAX ||
-			m->payload > 1000 || s->p.workers != 1 ||
+			m->payload > 1000 || s->p.workers != 1 || s->totals[CTR_PUB_BUSY] != 0 ||
 			s->channel[m->channel].removals != 0)
 			continue;
 		if (m->answer.seq <= *seq)
