@@ -176,8 +176,8 @@ static int fill(
 		// The node leaves the sender's own session out as long as it knows it under the
 		// registration the message was sent with. Over a new one this memory does.
 		client_seen_add(core->seen,
-			client_delivery_print(channel_key_hash(&p->m.channel),
-				publish->message_id, slot, session->gen),
+			client_delivery_print(channel_key_hash(&p->m.channel), publish->message_id,
+				slot, session->gen),
 			core->now_ns);
 	}
 	return 0;
