@@ -187,6 +187,14 @@ static struct idem_record *insert(struct idem *idem, uint64_t hash, uint64_t cha
 	return &e->record;
 }
 
+void idem_prefetch(const struct idem *idem, uint64_t channel_hash, uint64_t message_id)
+{
+	const uint32_t at = (uint32_t)hash_of(channel_hash, message_id) & idem->mask;
+
+	__builtin_prefetch(&idem->generation[0].slot[at]);
+	__builtin_prefetch(&idem->generation[1].slot[at]);
+}
+
 struct idem_record *idem_take(
 	struct idem *idem, uint64_t channel_hash, uint64_t message_id, uint64_t now_ns)
 {

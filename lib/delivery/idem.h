@@ -32,6 +32,8 @@ void idem_destroy(struct idem *idem);
 // IDEM_NEW when it was made now (the caller sets it). Valid until the next idem_take.
 struct idem_record *idem_take(
 	struct idem *idem, uint64_t channel_hash, uint64_t message_id, uint64_t now_ns) WORKER_ONLY;
+// Fetches what idem_take of that message will read, for a burst.
+void idem_prefetch(const struct idem *idem, uint64_t channel_hash, uint64_t message_id) WORKER_ONLY;
 // Finds only. Returns: NULL when not remembered.
 struct idem_record *idem_find(
 	struct idem *idem, uint64_t channel_hash, uint64_t message_id) WORKER_ONLY;

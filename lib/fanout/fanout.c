@@ -5,14 +5,14 @@
 
 #include <stdlib.h>
 
-#define NS_PARKED_POLL UINT64_C(500000)   // a parked channel is looked at this often at least
-#define NS_STALLED_POLL UINT64_C(50000)   // an expansion that waits for buffers
+#define NS_PARKED_POLL UINT64_C(500000)  // a parked channel is looked at this often at least
+#define NS_STALLED_POLL UINT64_C(50000)  // an expansion that waits for buffers
 
 static bool limits_valid(const struct fanout_limits *l)
 {
 	return l->messages != 0 && l->messages < 1u << 24 && l->parked != 0 &&
-		l->parked_per_channel != 0 && l->quantum_members != 0 && l->turn_members != 0 &&
-		l->payload_bytes <= PAYLOAD_MAX && l->mtu >= MTU_MIN && l->mtu <= MTU_MAX;
+	       l->parked_per_channel != 0 && l->quantum_members != 0 && l->turn_members != 0 &&
+	       l->payload_bytes <= PAYLOAD_MAX && l->mtu >= MTU_MIN && l->mtu <= MTU_MAX;
 }
 
 static void chain(struct fanout *f)
@@ -248,11 +248,11 @@ uint32_t fanout_run(struct fanout *f, uint64_t now_ns)
 	f->now_ns = now_ns;
 	work = fanout_poll_parked(f);
 	available = f->io.dgram->available(f->io.queue);
-	f->buffers = available > f->limits.buffer_reserve ?
-		available - f->limits.buffer_reserve : 0;
+	f->buffers =
+		available > f->limits.buffer_reserve ? available - f->limits.buffer_reserve : 0;
 	// delivery remembers one frame's worth of retries that are on their way into a push.
-	work += fanout_retry(f, f->limits.turn_members < FRAME_ROUTES_MAX ?
-			f->limits.turn_members : FRAME_ROUTES_MAX);
+	work += fanout_retry(f, f->limits.turn_members < FRAME_ROUTES_MAX ? f->limits.turn_members
+									  : FRAME_ROUTES_MAX);
 	work += expand_all(f, f->limits.turn_members);
 	return work;
 }

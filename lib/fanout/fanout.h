@@ -24,21 +24,21 @@
 struct fanout;
 
 struct fanout_limits {
-	uint32_t messages;           // admitted and unfinished
-	uint32_t parked;             // of them waiting for a tag
+	uint32_t messages;  // admitted and unfinished
+	uint32_t parked;  // of them waiting for a tag
 	uint32_t parked_per_channel;
-	uint32_t quantum_members;    // of one channel per turn of the round
-	uint32_t turn_members;       // of all channels per worker turn
+	uint32_t quantum_members;  // of one channel per turn of the round
+	uint32_t turn_members;  // of all channels per worker turn
 	uint32_t payload_bytes;
-	uint32_t buffer_reserve;     // no expansion while fewer buffers are free
+	uint32_t buffer_reserve;  // no expansion while fewer buffers are free
 	uint64_t deadline_ns, deadline_max_ns;
-	uint16_t mtu;                // of the port; pushes keep to the smaller of it and the gateway's
+	uint16_t mtu;  // of the port; pushes keep to the smaller of it and the gateway's
 };
 
 // Where the bytes of an admitted message live until its last push is built.
 struct fanout_body {
-	struct dgram *dgram;     // a datagram given over, or NULL
-	uint32_t frame;          // else a reassembly handle, given back through frame_done
+	struct dgram *dgram;  // a datagram given over, or NULL
+	uint32_t frame;  // else a reassembly handle, given back through frame_done
 };
 
 struct fanout_io {
@@ -74,8 +74,8 @@ struct fanout_publish {
 
 // Takes a burst: hashes and looks channels up together, answers refusals and repeats at once.
 // count <= BURST. Owns: every body is fanout's from here.
-void fanout_admit(struct fanout *f, struct fanout_publish *burst, uint32_t count, uint64_t now_ns)
-	WORKER_ONLY;
+void fanout_admit(struct fanout *f, struct fanout_publish *burst, uint32_t count,
+	uint64_t now_ns) WORKER_ONLY;
 
 // A large publish came again, of which only the fields and the channel are at hand: the recorded outcome is
 // given when there is one. Owns: nothing.
@@ -93,8 +93,8 @@ void fanout_on_end(void *fanout, uint32_t message, enum counter how, uint32_t co
 
 // The control core takes this channel's record (index, use) away: messages that wait for its tag end as
 // unknown channel; those resolved already are finished.
-void fanout_channel_gone(struct fanout *f, uint32_t channel, uint32_t use, uint64_t now_ns)
-	WORKER_ONLY;
+void fanout_channel_gone(
+	struct fanout *f, uint32_t channel, uint32_t use, uint64_t now_ns) WORKER_ONLY;
 
 // True when fanout_run would find something to do now.
 bool fanout_runnable(const struct fanout *f) WORKER_ONLY;

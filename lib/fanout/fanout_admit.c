@@ -8,31 +8,55 @@
 #include "base_time.h"
 
 #define BUSY_MESSAGES_MS 10u  // slots come free as gateways answer
-#define BUSY_PARKED_MS 50u    // a tag build takes longer
+#define BUSY_PARKED_MS 50u  // a tag build takes longer
 
-// Touches what channel_find will read, so that a burst waits for memory once.
-static void prefetch_channel(const struct channel_table *table, uint64_t hash)
+// The record a hash most likely means: what channel_find will look at first.
+static const struct channel *likely_channel(const struct channel_table *table, uint64_t hash)
 {
 	struct index_cursor cur;
 	uint32_t value;
 
 	index_first(&table->index, hash, &cur);
 	value = index_next(&table->index, &cur);
-	if (value != 0 && value <= table->limit) {
-		__builtin_prefetch(&table->channel[value]);
-		__builtin_prefetch((const char *)&table->channel[value] + 64);
-	}
+	return value != 0 && value <= table->limit ? &table->channel[value] : NULL;
 }
 
-static void prefetch_tag(const struct channel *channel)
+// Finds the channels of a burst; what the lookups and the checks after them read is fetched in steps over the
+// whole burst, so that it waits for memory once a step and not once a message.
+static void find_channels(struct fanout *f, const struct fanout_publish *burst, uint32_t count,
+	uint64_t hash[BURST], struct channel *channel[BURST]) WORKER_ONLY;
+static void find_channels(struct fanout *f, const struct fanout_publish *burst, uint32_t count,
+	uint64_t hash[BURST], struct channel *channel[BURST])
 {
-	const struct tag *tag;
+	const struct channel_table *table = f->io.channels;
+	const struct channel *likely_one[BURST];
 
-	if (channel == NULL)
-		return;
-	tag = rcu_read(&channel->tag);
-	__builtin_prefetch(tag);
-	__builtin_prefetch((const char *)tag + 64);
+	for (uint32_t i = 0; i < count; i++) {
+		hash[i] = channel_key_hash(&burst[i].m.channel);
+		index_prefetch(&table->index, hash[i]);
+		idem_prefetch(f->io.idem, hash[i], burst[i].m.message_id);
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		likely_one[i] = likely_channel(table, hash[i]);
+		__builtin_prefetch(likely_one[i]);
+		__builtin_prefetch((const char *)likely_one[i] + 64);
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		if (likely_one[i] == NULL)
+			continue;
+		__builtin_prefetch(likely_one[i]->key_bytes);
+		__builtin_prefetch(&f->channel[likely_one[i] - table->channel]);
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		const struct tag *tag;
+
+		channel[i] = channel_find(table, &burst[i].m.channel, hash[i]);
+		if (channel[i] == NULL)
+			continue;
+		tag = rcu_read(&channel[i]->tag);
+		__builtin_prefetch(tag);
+		__builtin_prefetch((const char *)tag + 64);
+	}
 }
 
 static void refuse(struct fanout *f, const struct fanout_publish *p, enum wire_status status,
@@ -103,8 +127,8 @@ static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct c
 		refuse(f, p, WIRE_RETRYABLE, 0);
 		return FANOUT_NONE;
 	}
-	if (channel == NULL || (atomic_load_explicit(&channel->flags, memory_order_acquire) &
-				CHANNEL_F_REMOVED)) {
+	if (channel == NULL ||
+		(atomic_load_explicit(&channel->flags, memory_order_acquire) & CHANNEL_F_REMOVED)) {
 		refuse(f, p, WIRE_UNKNOWN_CHANNEL, 0);
 		return FANOUT_NONE;
 	}
@@ -127,8 +151,8 @@ static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct c
 	}
 	queue = fanout_queue_get(f, channel);
 	tag = queue->parked == 0 ? fanout_usable_tag(f, channel) : NULL;
-	if (tag == NULL && (f->parked >= f->limits.parked ||
-				   queue->parked >= f->limits.parked_per_channel)) {
+	if (tag == NULL &&
+		(f->parked >= f->limits.parked || queue->parked >= f->limits.parked_per_channel)) {
 		fanout_message_free(f, slot);
 		fanout_queue_settle(f, queue);
 		idem_forget(f->io.idem, hash, p->m.message_id);
@@ -145,7 +169,7 @@ static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct c
 		return FANOUT_NONE;
 	}
 	counter_add(f->io.counters, CTR_TAG_HIT, 1);
-	fanout_resolve(f, slot, tag);
+	fanout_resolve(f, slot, tag, record);
 	fanout_run_push(f, queue);
 	return slot;
 }
@@ -174,24 +198,14 @@ static void prefetch_members(const struct fanout *f, const uint32_t *slot, uint3
 
 void fanout_admit(struct fanout *f, struct fanout_publish *burst, uint32_t count, uint64_t now_ns)
 {
-	const struct channel_table *table = f->io.channels;
-	const bool complete = atomic_load_explicit(&table->complete, memory_order_acquire);
+	const bool complete = atomic_load_explicit(&f->io.channels->complete, memory_order_acquire);
 	struct channel *channel[BURST];
 	uint64_t hash[BURST];
 	uint32_t slot[BURST];
 
 	assert(count <= BURST);
 	f->now_ns = now_ns;
-	for (uint32_t i = 0; i < count; i++) {
-		hash[i] = channel_key_hash(&burst[i].m.channel);
-		index_prefetch(&table->index, hash[i]);
-	}
-	for (uint32_t i = 0; i < count; i++)
-		prefetch_channel(table, hash[i]);
-	for (uint32_t i = 0; i < count; i++) {
-		channel[i] = channel_find(table, &burst[i].m.channel, hash[i]);
-		prefetch_tag(channel[i]);
-	}
+	find_channels(f, burst, count, hash, channel);
 	for (uint32_t i = 0; i < count; i++)
 		slot[i] = admit(f, &burst[i], channel[i], hash[i], complete);
 	prefetch_members(f, slot, count);

@@ -8,7 +8,8 @@
 
 #include <assert.h>
 
-#define RECORD_ROUTES_MIN 4u  // a record that cannot take so many of its routes goes into the next push
+#define RECORD_ROUTES_MIN \
+	4u  // a record that cannot take so many of its routes goes into the next push
 
 uint32_t fanout_body_room(const struct fanout *f, uint32_t gateway)
 {
@@ -30,8 +31,8 @@ bool fanout_dgrams_ready(struct fanout *f, uint32_t n)
 
 		if (f->io.dgram->alloc(f->io.queue, &f->spare[f->spares], (uint16_t)want) == 0) {
 			want = n - f->spares < BURST ? n - f->spares : BURST;
-			if (f->io.dgram->alloc(f->io.queue, &f->spare[f->spares],
-				    (uint16_t)want) == 0)
+			if (f->io.dgram->alloc(f->io.queue, &f->spare[f->spares], (uint16_t)want) ==
+				0)
 				return false;
 		}
 		f->buffers -= want;
@@ -81,8 +82,8 @@ void fanout_begin(struct fanout *f, uint32_t slot)
 	fanout_close_records(f);
 	f->current = slot;
 	fanout_record_of(f, slot, &record);
-	f->head_bytes = WIRE_RECORD_BYTES + record.channel.len + record.from_uid.len +
-		record.payload.len;
+	f->head_bytes =
+		WIRE_RECORD_BYTES + record.channel.len + record.from_uid.len + record.payload.len;
 	if (f->head_bytes <= sizeof(f->head))
 		wire_put_record(&out, &record);
 	f->current_routes_beside =
@@ -112,8 +113,9 @@ static void add_span(struct fanout *f, struct fanout_push *p, uint32_t slot, uin
 static void planted_repeat(struct fanout *f, struct fanout_push *p, struct fanout_cursor *c)
 {
 	struct fanout_message *m = &f->message[f->current];
-	const uint64_t id = (m->message_id ^ UINT64_C(1) << 62) != 0 ?
-		m->message_id ^ UINT64_C(1) << 62 : UINT64_C(1) << 61;
+	const uint64_t id = (m->message_id ^ UINT64_C(1) << 62) != 0
+				    ? m->message_id ^ UINT64_C(1) << 62
+				    : UINT64_C(1) << 61;
 	const uint16_t one = 1;
 	uint8_t *at = c->tail;
 
@@ -246,8 +248,8 @@ static bool push_takes(const struct fanout *f, uint32_t gateway, uint32_t bytes)
 	const struct fanout_push *p = &f->push[gateway];
 
 	return p->dgram != NULL && p->spans < DELIVERY_SPANS_MAX &&
-		p->routes + RECORD_ROUTES_MIN <= FANOUT_PUSH_ROUTES &&
-		bytes <= (uint32_t)(p->end - f->cursor[gateway].tail);
+	       p->routes + RECORD_ROUTES_MIN <= FANOUT_PUSH_ROUTES &&
+	       bytes <= (uint32_t)(p->end - f->cursor[gateway].tail);
 }
 
 // Opens a record of the current message in the gateway's push, which has room for it.
@@ -286,8 +288,8 @@ bool fanout_make_room(struct fanout *f, uint32_t gateway)
 {
 	struct fanout_push *p = &f->push[gateway];
 	const uint32_t room = fanout_body_room(f, gateway);
-	const uint32_t beside = f->current_routes_beside < room / 16 ?
-		f->current_routes_beside : room / 16;
+	const uint32_t beside =
+		f->current_routes_beside < room / 16 ? f->current_routes_beside : room / 16;
 	uint32_t routes;
 
 	if (WIRE_PUSH_BYTES + f->head_bytes + beside * WIRE_ROUTE_BYTES > room)
@@ -297,13 +299,12 @@ bool fanout_make_room(struct fanout *f, uint32_t gateway)
 		close_record(f, gateway);
 		fanout_close_push(f, gateway);
 	} else if (p->dgram != NULL &&
-		!push_takes(f, gateway, f->head_bytes + routes * WIRE_ROUTE_BYTES)) {
+		   !push_takes(f, gateway, f->head_bytes + routes * WIRE_ROUTE_BYTES)) {
 		fanout_close_push(f, gateway);
 	}
-	if (p->dgram == NULL &&
-		((f->message[f->current].members > FANOUT_BULK_MEMBERS &&
-			 fanout_pressed(f, gateway, false)) ||
-			!open_push(f, gateway)))
+	if (p->dgram == NULL && ((f->message[f->current].members > FANOUT_BULK_MEMBERS &&
+					 fanout_pressed(f, gateway, false)) ||
+					!open_push(f, gateway)))
 		return false;
 	open_record(f, gateway);
 	if (!p->touched) {
@@ -319,8 +320,8 @@ bool fanout_append_record(struct fanout *f, uint32_t gateway, const struct deliv
 	struct fanout_push *p = &f->push[gateway];
 	struct fanout_cursor *c = &f->cursor[gateway];
 
-	if (p->dgram != NULL && (!push_takes(f, gateway, bytes) ||
-					p->routes + span->count > FANOUT_PUSH_ROUTES))
+	if (p->dgram != NULL &&
+		(!push_takes(f, gateway, bytes) || p->routes + span->count > FANOUT_PUSH_ROUTES))
 		fanout_close_push(f, gateway);
 	if (p->dgram == NULL && !open_push(f, gateway))
 		return false;

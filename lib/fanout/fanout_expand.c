@@ -10,7 +10,8 @@
 
 #define ROUTE_STEP_SHIFT 58  // moves the "set" bit of a route word to 8, the bytes of an entry
 
-_Static_assert(ROUTE_SET >> ROUTE_STEP_SHIFT == WIRE_ROUTE_BYTES, "a set word advances by one entry");
+_Static_assert(
+	ROUTE_SET >> ROUTE_STEP_SHIFT == WIRE_ROUTE_BYTES, "a set word advances by one entry");
 
 struct tally {
 	uint32_t routed, offline, denied, sender_only, echo;
@@ -43,7 +44,7 @@ static bool alive(const struct fanout *f, uint64_t word)
 	const uint32_t gateway = route_gateway(word);
 
 	return gateway < f->io.presence->gateways &&
-		atomic_load_explicit(&f->io.presence->gateway[gateway].alive, memory_order_acquire);
+	       atomic_load_explicit(&f->io.presence->gateway[gateway].alive, memory_order_acquire);
 }
 
 // Live routes of a member without the sender's own. Returns: number; *echo: how many were left out.
@@ -123,8 +124,8 @@ static bool room_for(struct fanout *f, const uint64_t *route, uint32_t n)
 // to open, a dead gateway. Returns: false: no room now, the member is untouched.
 static bool expand_member(struct fanout *f, uint32_t slot, uint32_t entry, uint64_t word,
 	uint64_t echo, struct tally *t) WORKER_ONLY;
-static __attribute__((noinline)) bool expand_member(struct fanout *f, uint32_t slot,
-	uint32_t entry, uint64_t word, uint64_t echo, struct tally *t)
+static __attribute__((noinline)) bool expand_member(struct fanout *f, uint32_t slot, uint32_t entry,
+	uint64_t word, uint64_t echo, struct tally *t)
 {
 	uint64_t route[SESSIONS_PER_UID_MAX];
 	uint32_t n, echoes;
@@ -170,15 +171,15 @@ static uint32_t expand_run(struct fanout *f, uint32_t slot, const uint32_t *uid,
 	for (i = 0; i < n; i++) {
 		const uint32_t ahead = i + FANOUT_AHEAD < n ? i + FANOUT_AHEAD : n - 1;
 		const uint32_t entry = uid[i];
-		const uint64_t word = atomic_load_explicit(
-			&words[TAG_UID(entry)], memory_order_acquire);
+		const uint64_t word =
+			atomic_load_explicit(&words[TAG_UID(entry)], memory_order_acquire);
 		struct fanout_cursor *const c = &cursor[route_gateway(word)];
 		uint8_t *const tail = c->tail;
 		const uint64_t out = fanout_route_entry(word);
 
 		__builtin_prefetch((const void *)&words[TAG_UID(uid[ahead])]);
 		if (unlikely((entry & TAG_DENIED) | (word & ROUTE_MORE) | (word == echo) |
-			    (tail == c->limit))) {
+			     (tail == c->limit))) {
 			if (!expand_member(f, slot, entry, word, echo, t))
 				break;
 			slow++;
@@ -211,7 +212,8 @@ static uint32_t expire_run(struct fanout *f, uint32_t slot, const uint32_t *uid,
 			t->denied++;
 			continue;
 		}
-		k = routes_of(f, index, presence_route(f->io.presence, index), echo, route, &echoes);
+		k = routes_of(
+			f, index, presence_route(f->io.presence, index), echo, route, &echoes);
 		end_member(t, k, echoes);
 		routes += k;
 	}
@@ -239,8 +241,8 @@ void fanout_expanded(struct fanout *f, struct fanout_queue *queue)
 }
 
 // Staged frames of this message that wait to be sent. Returns: work.
-static uint32_t flush_staged(struct fanout *f, struct fanout_queue *queue, uint32_t max)
-	WORKER_ONLY;
+static uint32_t flush_staged(
+	struct fanout *f, struct fanout_queue *queue, uint32_t max) WORKER_ONLY;
 static uint32_t flush_staged(struct fanout *f, struct fanout_queue *queue, uint32_t max)
 {
 	const struct fanout_message *m = &f->message[queue->head];
@@ -275,9 +277,8 @@ uint32_t fanout_expand(struct fanout *f, struct fanout_queue *queue, uint32_t ma
 		const struct tag_chunk *chunk = m->tag->chunk[m->chunk];
 		const uint32_t left = chunk->count - m->at;
 		const uint32_t want = left < max - done ? left : max - done;
-		const uint32_t got = late ?
-			expire_run(f, slot, chunk->uid + m->at, want, echo, &t) :
-			expand_run(f, slot, chunk->uid + m->at, want, echo, &t);
+		const uint32_t got = late ? expire_run(f, slot, chunk->uid + m->at, want, echo, &t)
+					  : expand_run(f, slot, chunk->uid + m->at, want, echo, &t);
 
 		done += got;
 		m->at += got;

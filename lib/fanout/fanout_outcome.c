@@ -59,8 +59,8 @@ static void answer_recorded(struct fanout *f, struct net_addr to, uint64_t publi
 	f->io.outcome(f->io.ctx, to, publisher_boot, &ack);
 }
 
-void fanout_answer_repeat(struct fanout *f, const struct fanout_publish *p,
-	const struct idem_record *record)
+void fanout_answer_repeat(
+	struct fanout *f, const struct fanout_publish *p, const struct idem_record *record)
 {
 	answer_recorded(f, p->from, p->publisher_boot, p->m.request_id, p->m.message_id, record);
 }
@@ -79,17 +79,17 @@ void fanout_repeat(struct fanout *f, const struct fanout_publish *p)
 		counter_add(f->io.counters, CTR_PUB_PENDING, 1);
 }
 
-static void complete(struct fanout *f, const struct fanout_message *m, enum wire_status status)
-	WORKER_ONLY;
-static void complete(struct fanout *f, const struct fanout_message *m, enum wire_status status)
+static void complete(struct fanout *f, const struct fanout_message *m, enum wire_status status,
+	struct idem_record *record) WORKER_ONLY;
+static void complete(struct fanout *f, const struct fanout_message *m, enum wire_status status,
+	struct idem_record *record)
 {
-	struct idem_record *record;
-
 	if (status != WIRE_OK && status != WIRE_INCOMPLETE) {
 		idem_forget(f->io.idem, m->hash, m->message_id);
 		return;
 	}
-	record = idem_find(f->io.idem, m->hash, m->message_id);
+	if (record == NULL)
+		record = idem_find(f->io.idem, m->hash, m->message_id);
 	if (record == NULL)
 		return;  // aged out meanwhile
 	record->state = IDEM_DONE;
@@ -103,7 +103,8 @@ static void complete(struct fanout *f, const struct fanout_message *m, enum wire
 	record->ended = m->ended;
 }
 
-void fanout_outcome(struct fanout *f, uint32_t slot, enum wire_status status)
+void fanout_outcome(
+	struct fanout *f, uint32_t slot, enum wire_status status, struct idem_record *record)
 {
 	const struct fanout_message *m = &f->message[slot];
 	struct wire_publish_ack ack = {
@@ -120,7 +121,7 @@ void fanout_outcome(struct fanout *f, uint32_t slot, enum wire_status status)
 
 	memcpy(ack.tag_key, m->fence.key, sizeof(ack.tag_key));
 	counter_add(f->io.counters, counter_of(status), 1);
-	complete(f, m, status);
+	complete(f, m, status, record);
 	f->io.outcome(f->io.ctx, m->from, m->publisher_boot, &ack);
 }
 
@@ -129,7 +130,7 @@ void fanout_finish(struct fanout *f, uint32_t slot)
 	const struct fanout_message *m = &f->message[slot];
 
 	if (m->ack == WIRE_ACK_CLIENT)
-		fanout_outcome(f, slot, m->ended == 0 ? WIRE_OK : WIRE_INCOMPLETE);
+		fanout_outcome(f, slot, m->ended == 0 ? WIRE_OK : WIRE_INCOMPLETE, NULL);
 	fanout_message_free(f, slot);
 }
 

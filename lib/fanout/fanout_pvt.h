@@ -18,13 +18,14 @@
 #include "tag_read.h"
 
 #define FANOUT_NONE UINT32_MAX
-#define FANOUT_AHEAD 32u         // route words prefetched ahead of the member expanded
-#define FANOUT_ROUTES_BESIDE 64u // routes a datagram should take beside the payload, or it is segmented
-#define FANOUT_PUSH_ROUTES 192u   // routes of one datagram: what delivery keeps in a small record
-#define FANOUT_BULK_MEMBERS 1024u // a message of more waits for gateways under pressure
+#define FANOUT_AHEAD 32u  // route words prefetched ahead of the member expanded
+#define FANOUT_ROUTES_BESIDE \
+	64u  // routes a datagram should take beside the payload, or it is segmented
+#define FANOUT_PUSH_ROUTES 192u  // routes of one datagram: what delivery keeps in a small record
+#define FANOUT_BULK_MEMBERS 1024u  // a message of more waits for gateways under pressure
 #define FANOUT_PATIENCE_NS UINT64_C(200000000)  // and for each of them so long at most
 #define FANOUT_BLOCK_ROUTES 64u  // routes of one staging block
-#define FANOUT_BLOCKS 1024u      // staged routes at most: 64 Ki, half a megabyte
+#define FANOUT_BLOCKS 1024u  // staged routes at most: 64 Ki, half a megabyte
 #define FANOUT_SPARES (FRAME_SEGMENTS_MAX + 2u * BURST)
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -32,22 +33,22 @@
 
 enum fanout_state {
 	FANOUT_FREE,
-	FANOUT_PARKED,    // waits for a tag, in its channel's queue
-	FANOUT_READY,     // tag pinned, fence and seq fixed; being expanded when at the head of its queue
+	FANOUT_PARKED,  // waits for a tag, in its channel's queue
+	FANOUT_READY,  // tag pinned, fence and seq fixed; being expanded when at the head of its queue
 	FANOUT_EXPANDED,  // off its queue; waits for its routes to end
 };
 
 // A message between admission and the end of its last route.
 struct fanout_message {
-	uint32_t next;     // in its queue, or in the free list
+	uint32_t next;  // in its queue, or in the free list
 	uint32_t channel;  // index
 	uint8_t state;
 	uint8_t ack;
-	struct tag *tag;   // pinned while READY
-	uint32_t chunk, at;      // next member: chunk number and position in it
+	struct tag *tag;  // pinned while READY
+	uint32_t chunk, at;  // next member: chunk number and position in it
 	uint32_t members;
-	uint32_t routes;   // pushed, first pushes only
-	uint32_t open;     // of them not ended
+	uint32_t routes;  // pushed, first pushes only
+	uint32_t open;  // of them not ended
 	uint32_t acked, ended;
 	uint64_t deadline_ns;
 	uint64_t message_id, seq, stamp, hash, request_id;
@@ -67,16 +68,16 @@ struct fanout_queue {
 	uint32_t head, tail;
 	uint32_t parked_first, parked;
 	uint32_t run_next, park_next;
-	bool running, parking;    // on the list of runnable, parked queues
-	uint64_t expire_ns;       // earliest deadline of a parked message
-	uint64_t ask_ns;          // next time a tag is asked for
+	bool running, parking;  // on the list of runnable, parked queues
+	uint64_t expire_ns;  // earliest deadline of a parked message
+	uint64_t ask_ns;  // next time a tag is asked for
 	uint64_t ask_wait_ns;
 	uint64_t asked_smv;
 };
 
 // What stays of a channel when nothing is queued.
 struct fanout_channel {
-	uint64_t seq;    // last given
+	uint64_t seq;  // last given
 	uint32_t use;
 	uint32_t queue;  // FANOUT_NONE
 };
@@ -93,22 +94,22 @@ struct fanout_cursor {
 
 // The open push of a gateway.
 struct fanout_push {
-	struct dgram *dgram;    // NULL: none open
-	uint8_t *end;           // of the body's room
-	uint8_t *record;        // open record, NULL: none
-	uint8_t *route;         // its first route
-	uint32_t message;       // of the open record
-	uint16_t routes;        // of closed records
+	struct dgram *dgram;  // NULL: none open
+	uint8_t *end;  // of the body's room
+	uint8_t *record;  // open record, NULL: none
+	uint8_t *route;  // its first route
+	uint32_t message;  // of the open record
+	uint16_t routes;  // of closed records
 	uint16_t spans;
-	uint8_t attempt;        // of the open record
+	uint8_t attempt;  // of the open record
 	bool need_ack;
-	bool touched;           // on the list of the current message
-	bool listed;            // on the list of open pushes
-	uint64_t pressed_ns;    // since when it is found under pressure, 0: it is not
+	bool touched;  // on the list of the current message
+	bool listed;  // on the list of open pushes
+	uint64_t pressed_ns;  // since when it is found under pressure, 0: it is not
 	// staging of the current large message
 	bool staged;
 	uint16_t stage_routes;
-	uint32_t stage_use;     // incarnation they were staged for
+	uint32_t stage_use;  // incarnation they were staged for
 	uint32_t block_first, block_last;
 	struct delivery_span *span;
 };
@@ -125,28 +126,28 @@ struct fanout {
 	uint64_t now_ns;
 
 	struct fanout_message *message;
-	struct channel_key *key;          // by message
+	struct channel_key *key;  // by message
 	uint32_t message_free, messages;
 	struct fanout_queue *queue;
 	uint32_t queue_free;
-	struct fanout_channel *channel;   // by channel index
+	struct fanout_channel *channel;  // by channel index
 	struct fanout_list run, park;
 	uint32_t parked;
 
 	// emission
 	struct fanout_cursor cursor[GATEWAYS_MAX];
 	uint64_t sink;
-	struct fanout_push *push;         // by gateway index
+	struct fanout_push *push;  // by gateway index
 	struct delivery_span *spans;
-	uint16_t *touched, *open;         // gateway indices
+	uint16_t *touched, *open;  // gateway indices
 	uint32_t touched_count, open_count;
-	uint32_t current;                 // message whose records are open
+	uint32_t current;  // message whose records are open
 	uint32_t current_routes_beside;
-	uint32_t head_bytes;              // of its record before the routes
+	uint32_t head_bytes;  // of its record before the routes
 	uint8_t head[MTU_MAX];
 	struct dgram *spare[FANOUT_SPARES];
 	uint32_t spares;
-	uint32_t buffers;                 // what may still be taken this turn
+	uint32_t buffers;  // what may still be taken this turn
 
 	// staging: of one large message at a time
 	uint32_t stage_owner;
@@ -156,7 +157,7 @@ struct fanout {
 	struct fanout_block *block;
 	uint32_t block_free;
 	uint32_t frame_id;
-	uint8_t *scratch[2];              // frame bodies being composed
+	uint8_t *scratch[2];  // frame bodies being composed
 	struct dgram *frame[FRAME_SEGMENTS_MAX];
 
 	_Atomic uint32_t stat_messages, stat_parked, stat_runnable, stat_open_pushes;
@@ -178,15 +179,17 @@ void fanout_run_push(struct fanout *f, struct fanout_queue *queue) WORKER_ONLY;
 
 // The tag a message may use now. Returns: NULL: none, counted why.
 struct tag *fanout_usable_tag(struct fanout *f, struct channel *channel) WORKER_ONLY;
-// Fixes tag, fence and seq; tells the publisher unless it waits for clients.
-void fanout_resolve(struct fanout *f, uint32_t slot, struct tag *tag) WORKER_ONLY;
+// Fixes tag, fence and seq; tells the publisher unless it waits for clients. `record`: of the idempotence
+// window when it is at hand, or NULL.
+void fanout_resolve(
+	struct fanout *f, uint32_t slot, struct tag *tag, struct idem_record *record) WORKER_ONLY;
 void fanout_park(struct fanout *f, struct fanout_queue *queue, uint32_t slot) WORKER_ONLY;
 // Asks for a tag when it is time to.
 void fanout_ask(struct fanout *f, struct fanout_queue *queue, struct channel *channel) WORKER_ONLY;
 uint32_t fanout_poll_parked(struct fanout *f) WORKER_ONLY;
 // Ends every parked message of a queue.
-void fanout_unpark_all(struct fanout *f, struct fanout_queue *queue, enum wire_status status)
-	WORKER_ONLY;
+void fanout_unpark_all(
+	struct fanout *f, struct fanout_queue *queue, enum wire_status status) WORKER_ONLY;
 
 // --- expand ------------------------------------------------------------------------------------------
 
@@ -216,8 +219,8 @@ bool fanout_append_record(struct fanout *f, uint32_t gateway, const struct deliv
 	const uint8_t *record, uint32_t bytes) WORKER_ONLY;
 void fanout_record_of(const struct fanout *f, uint32_t slot, struct wire_record *record);
 // Routes that were counted and never leave.
-void fanout_end_routes(struct fanout *f, uint32_t slot, enum counter how, uint32_t count)
-	WORKER_ONLY;
+void fanout_end_routes(
+	struct fanout *f, uint32_t slot, enum counter how, uint32_t count) WORKER_ONLY;
 
 static inline uint64_t fanout_route_entry(uint64_t word)
 {
@@ -239,9 +242,11 @@ bool fanout_send_frame(struct fanout *f, uint32_t gateway, const struct delivery
 uint32_t fanout_retry(struct fanout *f, uint32_t max) WORKER_ONLY;
 void fanout_answer(struct fanout *f, const struct fanout_publish *p, enum wire_status status,
 	uint32_t retry_after_ms);
-void fanout_answer_repeat(struct fanout *f, const struct fanout_publish *p,
-	const struct idem_record *record);
+void fanout_answer_repeat(
+	struct fanout *f, const struct fanout_publish *p, const struct idem_record *record);
 // Tells the publisher and completes the idempotence record; a refusal is forgotten.
-void fanout_outcome(struct fanout *f, uint32_t slot, enum wire_status status) WORKER_ONLY;
+// `record`: as above.
+void fanout_outcome(struct fanout *f, uint32_t slot, enum wire_status status,
+	struct idem_record *record) WORKER_ONLY;
 // Ends a message whose last route ended.
 void fanout_finish(struct fanout *f, uint32_t slot) WORKER_ONLY;

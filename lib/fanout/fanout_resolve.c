@@ -3,10 +3,10 @@
 // are read under RCU and pinned for what outlives the turn.
 #include "fanout_pvt.h"
 
-#define ASK_REFUSED_NS UINT64_C(200000)        // first wait after a refusal
+#define ASK_REFUSED_NS UINT64_C(200000)  // first wait after a refusal
 #define ASK_REFUSED_MAX_NS UINT64_C(20000000)
-#define ASK_AGAIN_NS UINT64_C(250000000)       // a request that led to nothing is repeated
-#define POLL_MAX 64u                           // parked channels looked at in one turn
+#define ASK_AGAIN_NS UINT64_C(250000000)  // a request that led to nothing is repeated
+#define POLL_MAX 64u  // parked channels looked at in one turn
 
 // The version is read before the tag: an edit stores the version first, so that whoever sees the new
 // version and the old tag waits. Pairs with the release stores of the control core.
@@ -38,7 +38,7 @@ struct tag *fanout_usable_tag(struct fanout *f, struct channel *channel)
 	return uncertain(channel) ? NULL : tag;
 }
 
-void fanout_resolve(struct fanout *f, uint32_t slot, struct tag *tag)
+void fanout_resolve(struct fanout *f, uint32_t slot, struct tag *tag, struct idem_record *record)
 {
 	struct fanout_message *m = &f->message[slot];
 
@@ -51,7 +51,7 @@ void fanout_resolve(struct fanout *f, uint32_t slot, struct tag *tag)
 	m->state = FANOUT_READY;
 	counter_add(f->io.counters, CTR_MEMBERS, tag->count);
 	if (m->ack != WIRE_ACK_CLIENT)
-		fanout_outcome(f, slot, WIRE_OK);
+		fanout_outcome(f, slot, WIRE_OK, record);
 }
 
 // --- parking ------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ static void end_parked(struct fanout *f, struct fanout_queue *queue, uint32_t be
 		queue->parked_first = m->next;
 	queue->parked--;
 	f->parked--;
-	fanout_outcome(f, slot, status);
+	fanout_outcome(f, slot, status, NULL);
 	fanout_body_free(f, &m->body);
 	fanout_message_free(f, slot);
 }
@@ -149,8 +149,8 @@ static void end_parked(struct fanout *f, struct fanout_queue *queue, uint32_t be
 // Ends the parked messages with a deadline before `before_ns`. Returns: number.
 static uint32_t sweep(struct fanout *f, struct fanout_queue *queue, uint64_t before_ns,
 	enum wire_status status) WORKER_ONLY;
-static uint32_t sweep(struct fanout *f, struct fanout_queue *queue, uint64_t before_ns,
-	enum wire_status status)
+static uint32_t sweep(
+	struct fanout *f, struct fanout_queue *queue, uint64_t before_ns, enum wire_status status)
 {
 	uint32_t before = FANOUT_NONE, slot = queue->head, ended = 0;
 
@@ -197,8 +197,7 @@ static uint32_t look_at_parked(struct fanout *f, struct fanout_queue *queue)
 	bool stale;
 
 	if (queue->use != atomic_load_explicit(&channel->use, memory_order_acquire) ||
-		(atomic_load_explicit(&channel->flags, memory_order_acquire) &
-			CHANNEL_F_REMOVED))
+		(atomic_load_explicit(&channel->flags, memory_order_acquire) & CHANNEL_F_REMOVED))
 		return sweep(f, queue, UINT64_MAX, WIRE_UNKNOWN_CHANNEL);
 	if (f->now_ns >= queue->expire_ns)
 		work = sweep(f, queue, f->now_ns, WIRE_EXPIRED);
@@ -212,7 +211,7 @@ static uint32_t look_at_parked(struct fanout *f, struct fanout_queue *queue)
 	f->parked -= queue->parked;
 	queue->parked = 0;
 	for (uint32_t s = queue->parked_first; s != FANOUT_NONE; s = f->message[s].next)
-		fanout_resolve(f, s, tag);
+		fanout_resolve(f, s, tag, NULL);
 	queue->parked_first = FANOUT_NONE;
 	return work;
 }

@@ -11,7 +11,7 @@ struct group {
 	uint8_t *body;
 	uint32_t gateway;
 	uint32_t bytes;  // of the body so far
-	uint32_t most;   // routes it may take
+	uint32_t most;  // routes it may take
 };
 
 // Sends a group, for which there are buffers.
@@ -47,7 +47,7 @@ static void send_group(struct fanout *f, const struct group *g)
 static bool same_group(const struct group *g, const struct delivery_retry *r)
 {
 	return g->span.count != 0 && g->span.count < g->most && g->span.message == r->message &&
-		g->span.attempt == r->attempt && g->gateway == route_gateway(r->route);
+	       g->span.attempt == r->attempt && g->gateway == route_gateway(r->route);
 }
 
 // Starts a group with the names and payload of the route's record, which is valid only now.
@@ -69,12 +69,13 @@ static void start_group(struct fanout *f, struct group *g, const struct delivery
 	wire_put_record(&out, &record);
 	assert(out.ok);
 	*g = (struct group){
-		.span = {
-			.message = r->message,
-			.ack = r->ack,
-			.attempt = r->attempt,
-			.deadline_ns = r->deadline_ns,
-		},
+		.span =
+			{
+				.message = r->message,
+				.ack = r->ack,
+				.attempt = r->attempt,
+				.deadline_ns = r->deadline_ns,
+			},
 		.body = g->body,
 		.gateway = route_gateway(r->route),
 		.bytes = out.len,

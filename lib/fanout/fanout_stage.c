@@ -27,8 +27,7 @@ void fanout_stage_close(struct fanout *f, uint32_t gateway)
 {
 	struct fanout_push *p = &f->push[gateway];
 	struct fanout_block *b = &f->block[p->block_last];
-	const uint32_t count =
-		(uint32_t)(f->cursor[gateway].tail - b->route) / WIRE_ROUTE_BYTES;
+	const uint32_t count = (uint32_t)(f->cursor[gateway].tail - b->route) / WIRE_ROUTE_BYTES;
 
 	p->stage_routes = (uint16_t)(p->stage_routes + count - b->count);
 	b->count = count;
@@ -76,8 +75,9 @@ bool fanout_stage_room(struct fanout *f, uint32_t gateway)
 	} else if (p->staged) {
 		fanout_stage_close(f, gateway);
 	}
-	block = p->staged && p->stage_routes + FANOUT_BLOCK_ROUTES > FRAME_ROUTES_MAX ?
-		FANOUT_NONE : take_block(f);
+	block = p->staged && p->stage_routes + FANOUT_BLOCK_ROUTES > FRAME_ROUTES_MAX
+			? FANOUT_NONE
+			: take_block(f);
 	if (block == FANOUT_NONE) {
 		f->stage_flushing = true;
 		return false;
@@ -205,7 +205,7 @@ static bool same_incarnation(const struct fanout *f, uint32_t gateway)
 	const struct presence_gateway *g = &f->io.presence->gateway[gateway];
 
 	return atomic_load_explicit(&g->alive, memory_order_acquire) &&
-		atomic_load_explicit(&g->use, memory_order_acquire) == f->push[gateway].stage_use;
+	       atomic_load_explicit(&g->use, memory_order_acquire) == f->push[gateway].stage_use;
 }
 
 // Sends what is staged for one gateway. Returns: work in members; 0: not now.

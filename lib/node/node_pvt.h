@@ -41,19 +41,19 @@ struct node_worker {
 	struct idem *idem;
 	struct delivery *delivery;
 	struct fanout *fanout;
-	uint64_t now_ns;                         // of the turn
-	uint32_t wake;                           // who has something of this turn: bit w, bit WORKERS_MAX control
-	uint16_t port;                           // UDP port of this worker
-	struct fanout_publish burst[BURST];      // parsed, to be admitted together
+	uint64_t now_ns;  // of the turn
+	uint32_t wake;  // who has something of this turn: bit w, bit WORKERS_MAX control
+	uint16_t port;  // UDP port of this worker
+	struct fanout_publish burst[BURST];  // parsed, to be admitted together
 	uint32_t burst_count;
-	struct dgram *out[BURST];                // to be sent with the next burst
+	struct dgram *out[BURST];  // to be sent with the next burst
 	uint32_t out_count;
 	struct dgram *spare[BURST];
 	uint32_t spares;
 	// rings; this worker produces to_control and consumes from_control and from_worker[]
-	struct wq_spsc to_control;               // struct node_request, NODE_MSG bytes by MTU
-	struct wq_spsc from_control;             // struct node_reply
-	struct wq_spsc from_worker[WORKERS_MAX]; // struct node_handoff, [producer]
+	struct wq_spsc to_control;  // struct node_request, NODE_MSG bytes by MTU
+	struct wq_spsc from_control;  // struct node_reply
+	struct wq_spsc from_worker[WORKERS_MAX];  // struct node_handoff, [producer]
 };
 
 struct node {
@@ -63,7 +63,7 @@ struct node {
 	struct channel_table *channels;
 	struct presence *presence;
 	struct tag_space *tags;
-	struct topology *topology;   // one-node: constant after creation
+	struct topology *topology;  // one-node: constant after creation
 	// control: rw
 	struct rcu_retire retire;
 	struct counters *control_counters;
@@ -82,17 +82,17 @@ struct node_sender {
 	uint64_t heard_ns;
 	struct net_addr addr;  // proven by a cookie, or the port is 0
 	uint8_t lane;
-	uint8_t state;         // enum node_sender_state
+	uint8_t state;  // enum node_sender_state
 	struct wire_replay replay;
 };
 enum node_sender_state {
 	NODE_SENDER_FREE = 0,
 	NODE_SENDER_UNPROVEN = 1,  // may be displaced at any time
-	NODE_SENDER_PROVEN = 2,    // echoed a cookie or is a registered gateway: kept until idle
+	NODE_SENDER_PROVEN = 2,  // echoed a cookie or is a registered gateway: kept until idle
 };
 // Finds or makes a sender. Returns: NULL when there is no room.
-struct node_sender *node_senders_take(struct node_senders *senders, const struct wire_header *header,
-	uint64_t now_ns) WORKER_ONLY;
+struct node_sender *node_senders_take(struct node_senders *senders,
+	const struct wire_header *header, uint64_t now_ns) WORKER_ONLY;
 uint32_t node_senders_count(const struct node_senders *senders);
 
 // Takes received, handed over and control's datagrams. Returns: number.
@@ -110,7 +110,8 @@ void node_tx_outcome(void *worker, struct net_addr to, uint64_t publisher_boot,
 	const struct wire_publish_ack *ack) WORKER_ONLY;
 void node_tx_flush(struct node_worker *w) WORKER_ONLY;
 // Gives a datagram to worker `to`. Owns: the datagram is taken; dropped and counted when the ring is full.
-void node_tx_hand_over(struct node_worker *w, uint32_t to, struct dgram *d, bool checked) WORKER_ONLY;
+void node_tx_hand_over(
+	struct node_worker *w, uint32_t to, struct dgram *d, bool checked) WORKER_ONLY;
 // Copies a client's request to the control core; dropped and counted when the ring is full.
 void node_tx_request(struct node_worker *w, struct net_addr from, const struct wire_header *header,
 	struct wire_view body) WORKER_ONLY;
@@ -125,10 +126,10 @@ int node_control_create(struct node *node);
 void node_control_destroy(struct node *node);
 
 // Queues an answer or a command for a worker and wakes it. Returns: false when its ring is full.
-bool node_control_reply(struct node *node, uint32_t worker, const struct node_reply *reply)
-	CONTROL_ONLY;
-void node_gateway_datagram(struct node *node, const struct node_request *request, uint64_t now_ns)
-	CONTROL_ONLY;
+bool node_control_reply(
+	struct node *node, uint32_t worker, const struct node_reply *reply) CONTROL_ONLY;
+void node_gateway_datagram(
+	struct node *node, const struct node_request *request, uint64_t now_ns) CONTROL_ONLY;
 // Builds asked for and running; a bounded piece per call. Returns: members handled.
 void node_build_want(struct node *node, struct channel *channel) CONTROL_ONLY;
 uint32_t node_build_step(struct node *node, uint64_t now_ns) CONTROL_ONLY;

@@ -6,8 +6,8 @@
 // (NEED_HELLO); HELLO and the like go to the control core.
 #include "node_pvt.h"
 
-#define RX_BURSTS 4u     // of a turn, while they are full
-#define HANDED_MAX 64u   // datagrams taken from each other worker in a turn
+#define RX_BURSTS 4u  // of a turn, while they are full
+#define HANDED_MAX 64u  // datagrams taken from each other worker in a turn
 #define REPLIES_MAX 64u
 
 static void drop(struct node_worker *w, struct dgram *d, int why) WORKER_ONLY;
@@ -74,8 +74,8 @@ static bool proven(struct node_worker *w, struct node_sender *sender,
 {
 	if (sender->addr.port != 0 && net_addr_equal(sender->addr, from))
 		return true;
-	if (cookie != wire_cookie(w->node->params.cookie_secret, from, header->sender,
-			      header->boot))
+	if (cookie !=
+		wire_cookie(w->node->params.cookie_secret, from, header->sender, header->boot))
 		return false;
 	sender->addr = from;
 	sender->state = NODE_SENDER_PROVEN;
@@ -99,7 +99,8 @@ static void refuse(struct node_worker *w, const struct fanout_publish *p, enum c
 }
 
 static void publish_datagram(struct node_worker *w, struct dgram *d,
-	const struct wire_header *header, struct wire_view body, struct node_sender *sender) WORKER_ONLY;
+	const struct wire_header *header, struct wire_view body,
+	struct node_sender *sender) WORKER_ONLY;
 static void publish_datagram(struct node_worker *w, struct dgram *d,
 	const struct wire_header *header, struct wire_view body, struct node_sender *sender)
 {
@@ -380,8 +381,7 @@ static void take_reply(struct node_worker *w, const struct node_reply *reply)
 {
 	switch (reply->kind) {
 	case NODE_REP_DATAGRAM:
-		node_tx(w, reply->to, reply->type, reply->receiver_boot, reply->body,
-			reply->bytes);
+		node_tx(w, reply->to, reply->type, reply->receiver_boot, reply->body, reply->bytes);
 		break;
 	case NODE_REP_GATEWAY_DOWN:
 		// An entry given out again is noticed by delivery itself.

@@ -12,7 +12,7 @@
 
 struct node_senders {
 	struct node_sender *entry;
-	uint32_t sets;   // power of two
+	uint32_t sets;  // power of two
 	uint32_t limit;
 	_Atomic uint32_t count;  // control: relaxed reads
 };
@@ -28,7 +28,8 @@ struct node_senders *node_senders_create(uint32_t limit)
 		return NULL;
 	s->limit = limit;
 	s->sets = 1;
-	while (s->sets * WAYS < limit * 2)  // half empty, so that sets rarely overflow before the table
+	while (s->sets * WAYS <
+		limit * 2)  // half empty, so that sets rarely overflow before the table
 		s->sets *= 2;
 	s->entry = calloc((size_t)s->sets * WAYS, sizeof(*s->entry));
 	if (s->entry == NULL) {
@@ -64,8 +65,8 @@ static bool goes_before(const struct node_sender *a, const struct node_sender *b
 	return a->heard_ns < b->heard_ns;
 }
 
-struct node_sender *node_senders_take(struct node_senders *senders, const struct wire_header *header,
-	uint64_t now_ns)
+struct node_sender *node_senders_take(
+	struct node_senders *senders, const struct wire_header *header, uint64_t now_ns)
 {
 	struct node_sender *set = set_of(senders, header), *victim = &set[0];
 	const uint32_t count = node_senders_count(senders);

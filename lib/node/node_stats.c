@@ -57,12 +57,12 @@ uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_
 		senders += node_senders_count(node->worker[w].senders);
 	}
 	const struct node_limit all[] = {
-		{"channels", "channels", "new channels are refused", channel_table_count(node->channels),
-			p->channels, hits[CTR_LIMIT_CHANNELS]},
+		{"channels", "channels", "new channels are refused",
+			channel_table_count(node->channels), p->channels, hits[CTR_LIMIT_CHANNELS]},
 		{"uids", "uids", "announces and tag builds are refused", presence.uids, p->uids,
 			hits[CTR_LIMIT_UIDS]},
-		{"gateways", "incarnations", "HELLO of a further gateway is refused", presence.gateways,
-			p->gateways, hits[CTR_ANNOUNCE_LIMIT]},
+		{"gateways", "incarnations", "HELLO of a further gateway is refused",
+			presence.gateways, p->gateways, hits[CTR_ANNOUNCE_LIMIT]},
 		{"tag_memory", "bytes", "tag builds are refused", tag_space_bytes(node->tags),
 			p->tag_bytes, hits[CTR_LIMIT_TAG_MEMORY]},
 		{"messages", "messages", "publishes are answered busy", messages,

@@ -2,13 +2,13 @@
 // The poll turn of a worker. Worker; nothing here or below it allocates, locks, logs or calls the system.
 #include "node_pvt.h"
 
-#define TICK_MAX 512u                        // timer actions of one turn
-#define NS_FRAMES_POLL UINT64_C(100000000)   // incomplete frames are looked at this often at least
+#define TICK_MAX 512u  // timer actions of one turn
+#define NS_FRAMES_POLL UINT64_C(100000000)  // incomplete frames are looked at this often at least
 
 static void bump(_Atomic uint64_t *v, uint64_t n)
 {
-	atomic_store_explicit(v, atomic_load_explicit(v, memory_order_relaxed) + n,
-		memory_order_relaxed);
+	atomic_store_explicit(
+		v, atomic_load_explicit(v, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
 uint32_t node_worker_turn(struct node_worker *worker, uint64_t now_ns)
@@ -48,8 +48,7 @@ uint64_t node_worker_next_ns(const struct node_worker *worker)
 	const uint64_t delivery = delivery_next_ns(worker->delivery);
 	uint64_t next = fanout < delivery ? fanout : delivery;
 
-	if (wire_reassembly_pending(worker->frames) != 0 &&
-		next > worker->now_ns + NS_FRAMES_POLL)
+	if (wire_reassembly_pending(worker->frames) != 0 && next > worker->now_ns + NS_FRAMES_POLL)
 		next = worker->now_ns + NS_FRAMES_POLL;
 	return next;
 }

@@ -48,6 +48,8 @@ static struct {
 	const struct dgram_ops *port_ops;
 	struct sent sent[SENT_MAX];
 	uint32_t sent_count;
+	struct dgram *out[BURST];
+	uint32_t out_count;
 	uint64_t now_ns, message_id;
 	uint32_t random;
 } w;
@@ -91,7 +93,25 @@ static void must(bool ok, const char *what)
 
 // --- what surrounds the pipeline ----------------------------------------------------------------------
 
-// Notes which pushes want an answer, then sends them.
+static void flush_out(void)
+{
+	if (w.out_count != 0)
+		w.port_ops->tx(w.queue, w.out, (uint16_t)w.out_count);
+	w.out_count = 0;
+}
+
+// Collects to bursts, as a node does.
+static void tx_collecting(void *queue, struct dgram **d, uint16_t n)
+{
+	(void)queue;
+	for (uint16_t i = 0; i < n; i++) {
+		w.out[w.out_count++] = d[i];
+		if (w.out_count == BURST)
+			flush_out();
+	}
+}
+
+// Notes which pushes want an answer.
 static void tx_noting(void *queue, struct dgram **d, uint16_t n)
 {
 	for (uint16_t i = 0; i < n && w.sent_count < SENT_MAX; i++) {
@@ -102,7 +122,7 @@ static void tx_noting(void *queue, struct dgram **d, uint16_t n)
 		memcpy(&s->routes, body + WIRE_PUSH_RECORDS_OFFSET + 2, 2);
 		s->gateway = (uint16_t)(d[i]->peer.ip - 0x0a000010u + 1);
 	}
-	w.port_ops->tx(queue, d, n);
+	tx_collecting(queue, d, n);
 }
 
 static void on_end(void *ctx, uint32_t message, enum counter how, uint32_t count) WORKER_ONLY;
@@ -119,7 +139,8 @@ static bool want_tag(void *ctx, struct channel *channel)
 	return true;
 }
 
-static void outcome(void *ctx, struct net_addr to, uint64_t boot, const struct wire_publish_ack *ack)
+static void outcome(
+	void *ctx, struct net_addr to, uint64_t boot, const struct wire_publish_ack *ack)
 {
 	(void)ctx;
 	(void)to;
@@ -227,8 +248,8 @@ static void create_pipeline(void)
 }
 
 // A channel of `count` members drawn at random.
-static struct channel_key create_channel(const char *kind, uint32_t number, uint32_t count)
-	CONTROL_ONLY;
+static struct channel_key create_channel(
+	const char *kind, uint32_t number, uint32_t count) CONTROL_ONLY;
 static struct channel_key create_channel(const char *kind, uint32_t number, uint32_t count)
 {
 	struct topology topology;
@@ -271,7 +292,8 @@ static double bare_packet(void)
 			m[k]->data_len = PACKET_BYTES;
 			m[k]->pkt_len = PACKET_BYTES;
 		}
-		const uint16_t sent = rte_eth_tx_burst(w.queue->port_id, w.queue->queue_id, m, BURST);
+		const uint16_t sent =
+			rte_eth_tx_burst(w.queue->port_id, w.queue->queue_id, m, BURST);
 
 		if (sent < BURST)
 			rte_pktmbuf_free_bulk(m + sent, BURST - sent);
@@ -322,6 +344,7 @@ static void turn(void)
 	delivery_tick(w.delivery, w.now_ns, 512);
 	fanout_run(w.fanout, w.now_ns);
 	fanout_flush(w.fanout, w.now_ns);
+	flush_out();
 	answer();
 }
 
@@ -364,16 +387,16 @@ static void admit(struct dgram **d, uint32_t count)
 }
 
 // ns per route; *per_publish: of one publish.
-static double publish(const struct channel_key *key, uint32_t keys, uint32_t times, uint32_t burst_size,
-	enum wire_ack_class ack, double *per_publish) WORKER_ONLY;
-static double publish(const struct channel_key *key, uint32_t keys, uint32_t times, uint32_t burst_size,
-	enum wire_ack_class ack, double *per_publish)
+static double publish(const struct channel_key *key, uint32_t keys, uint32_t times,
+	uint32_t burst_size, enum wire_ack_class ack, double *per_publish) WORKER_ONLY;
+static double publish(const struct channel_key *key, uint32_t keys, uint32_t times,
+	uint32_t burst_size, enum wire_ack_class ack, double *per_publish)
 {
 	const uint64_t routes = counter_get(&w.counters, CTR_ROUTES);
 	const uint32_t bursts = burst_size == 1 ? 1 : 4;  // of a turn
 	uint64_t ns = 0;
 
-	w.ops.tx = ack == WIRE_ACK_NONE ? w.port_ops->tx : tx_noting;
+	w.ops.tx = ack == WIRE_ACK_NONE ? tx_collecting : tx_noting;
 	for (uint32_t t = 0; t < times; t += bursts) {
 		struct dgram *d[4 * BURST];
 		uint64_t start;
@@ -403,15 +426,18 @@ struct row {
 static void measure(uint32_t online, const char *only) WORKER_ONLY CONTROL_ONLY;
 static void measure(uint32_t online, const char *only)
 {
-	static struct channel_key small[SMALL_CHANNELS], pair[SMALL_CHANNELS], large, thousand, million;
+	static struct channel_key small[SMALL_CHANNELS], pair[SMALL_CHANNELS], large, thousand,
+		million;
 	struct row row[] = {
 		{"100k members, none", &large, 1, 20, 1, WIRE_ACK_NONE, {0}, {0}},
 		{"100k members, gateway", &large, 1, 20, 1, WIRE_ACK_GATEWAY, {0}, {0}},
 		{"1k members, gateway", &thousand, 1, 1000, 1, WIRE_ACK_GATEWAY, {0}, {0}},
 		{"1M members, gateway", &million, 1, 2, 1, WIRE_ACK_GATEWAY, {0}, {0}},
 		{"10 members, none", small, SMALL_CHANNELS, 6000, BURST, WIRE_ACK_NONE, {0}, {0}},
-		{"10 members, gateway", small, SMALL_CHANNELS, 6000, BURST, WIRE_ACK_GATEWAY, {0}, {0}},
-		{"2 members, gateway", pair, SMALL_CHANNELS, 6000, BURST, WIRE_ACK_GATEWAY, {0}, {0}},
+		{"10 members, gateway", small, SMALL_CHANNELS, 6000, BURST, WIRE_ACK_GATEWAY, {0},
+			{0}},
+		{"2 members, gateway", pair, SMALL_CHANNELS, 6000, BURST, WIRE_ACK_GATEWAY, {0},
+			{0}},
 	};
 	double packet[ROUNDS], gather[ROUNDS];
 
@@ -435,12 +461,13 @@ static void measure(uint32_t online, const char *only)
 		for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++)
 			if (strstr(row[i].name, only) != NULL)
 				row[i].ns[round] = publish(row[i].key, row[i].keys, row[i].times,
-				row[i].burst, row[i].ack, &row[i].per_publish[round]);
+					row[i].burst, row[i].ack, &row[i].per_publish[round]);
 	}
 	const double packet_ns = median(packet), gather_ns = median(gather);
 
 	printf("online %u %%: packet %.1f ns, gather %.2f ns\n", online, packet_ns, gather_ns);
-	printf("%-24s %10s %10s %10s %12s\n", "channel", "ns/route", "/packet", "/gather", "ns/publish");
+	printf("%-24s %10s %10s %10s %12s\n", "channel", "ns/route", "/packet", "/gather",
+		"ns/publish");
 	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
 		const double ns = median(row[i].ns);
 

@@ -45,8 +45,8 @@ static void publish_reaches_every_online_member_once(void **state)
 	world_end(&w);
 }
 
-static void payload_over_the_limit_is_refused_before_the_channel(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void payload_over_the_limit_is_refused_before_the_channel(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void payload_over_the_limit_is_refused_before_the_channel(void **state)
 {
 	world_defaults(&w);
@@ -61,8 +61,8 @@ static void payload_over_the_limit_is_refused_before_the_channel(void **state)
 	world_end(&w);
 }
 
-static void unknown_and_removed_channels_are_refused_and_not_remembered(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void unknown_and_removed_channels_are_refused_and_not_remembered(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void unknown_and_removed_channels_are_refused_and_not_remembered(void **state)
 {
 	struct channel *channel;
@@ -85,7 +85,8 @@ static void unknown_and_removed_channels_are_refused_and_not_remembered(void **s
 	world_end(&w);
 }
 
-static void channel_that_is_not_there_yet_is_to_be_tried_again(void **state) WORKER_ONLY CONTROL_ONLY;
+static void channel_that_is_not_there_yet_is_to_be_tried_again(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void channel_that_is_not_there_yet_is_to_be_tried_again(void **state)
 {
 	world_defaults(&w);
@@ -102,8 +103,8 @@ static void channel_that_is_not_there_yet_is_to_be_tried_again(void **state)
 	world_end(&w);
 }
 
-static void repeat_gets_the_recorded_outcome_and_is_not_delivered(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void repeat_gets_the_recorded_outcome_and_is_not_delivered(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void repeat_gets_the_recorded_outcome_and_is_not_delivered(void **state)
 {
 	struct wire_publish_ack first;
@@ -153,8 +154,8 @@ static void same_id_in_another_channel_is_another_message(void **state)
 	world_end(&w);
 }
 
-static void repeat_of_a_pending_publish_is_dropped_and_one_outcome_follows(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void repeat_of_a_pending_publish_is_dropped_and_one_outcome_follows(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void repeat_of_a_pending_publish_is_dropped_and_one_outcome_follows(void **state)
 {
 	struct channel *channel;
@@ -173,8 +174,8 @@ static void repeat_of_a_pending_publish_is_dropped_and_one_outcome_follows(void 
 	world_end(&w);
 }
 
-static void full_message_table_answers_busy_and_forgets_the_id(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void full_message_table_answers_busy_and_forgets_the_id(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void full_message_table_answers_busy_and_forgets_the_id(void **state)
 {
 	world_defaults(&w);
@@ -202,8 +203,8 @@ static void full_message_table_answers_busy_and_forgets_the_id(void **state)
 	world_end(&w);
 }
 
-static void parked_messages_are_bounded_per_channel_and_per_worker(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void parked_messages_are_bounded_per_channel_and_per_worker(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void parked_messages_are_bounded_per_channel_and_per_worker(void **state)
 {
 	world_defaults(&w);
@@ -227,8 +228,8 @@ static void parked_messages_are_bounded_per_channel_and_per_worker(void **state)
 	world_end(&w);
 }
 
-static void deadline_is_the_default_when_absent_and_cut_at_the_maximum(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void deadline_is_the_default_when_absent_and_cut_at_the_maximum(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void deadline_is_the_default_when_absent_and_cut_at_the_maximum(void **state)
 {
 	struct fanout_publish p;

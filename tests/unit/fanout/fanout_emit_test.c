@@ -91,8 +91,8 @@ static void keyed_datagrams_leave_room_for_the_tag(void **state)
 	world_end(&w);
 }
 
-static void one_datagram_carries_no_more_routes_than_a_small_record_holds(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void one_datagram_carries_no_more_routes_than_a_small_record_holds(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void one_datagram_carries_no_more_routes_than_a_small_record_holds(void **state)
 {
 	world_defaults(&w);
@@ -115,8 +115,8 @@ static void payload_of_any_size_arrives_whole(void **state) WORKER_ONLY CONTROL_
 static void payload_of_any_size_arrives_whole(void **state)
 {
 	static const uint16_t mtu[] = {576, 1280, 1500, 9000};
-	static const uint32_t bytes[] = {0, 1, 300, 420, 440, 450, 460, 500, 800, 900, 1000, 1300, 1400,
-		1410, 1420, 1440, 1500, 3000, 8000, 8800, 8900, 9000, 20000, 61440};
+	static const uint32_t bytes[] = {0, 1, 300, 420, 440, 450, 460, 500, 800, 900, 1000, 1300,
+		1400, 1410, 1420, 1440, 1500, 3000, 8000, 8800, 8900, 9000, 20000, 61440};
 
 	for (unsigned m = 0; m < 4; m++) {
 		uint32_t n = 0;
@@ -146,8 +146,8 @@ static void payload_of_any_size_arrives_whole(void **state)
 	}
 }
 
-static void large_payload_is_not_repeated_for_every_few_routes(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void large_payload_is_not_repeated_for_every_few_routes(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void large_payload_is_not_repeated_for_every_few_routes(void **state)
 {
 	world_defaults(&w);
@@ -163,8 +163,8 @@ static void large_payload_is_not_repeated_for_every_few_routes(void **state)
 	world_end(&w);
 }
 
-static void large_messages_take_turns_and_small_ones_do_not_wait(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void large_messages_take_turns_and_small_ones_do_not_wait(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void large_messages_take_turns_and_small_ones_do_not_wait(void **state)
 {
 	world_defaults(&w);
@@ -189,8 +189,8 @@ static void large_messages_take_turns_and_small_ones_do_not_wait(void **state)
 	world_end(&w);
 }
 
-static void order_of_a_channel_holds_between_small_and_large_payloads(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void order_of_a_channel_holds_between_small_and_large_payloads(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void order_of_a_channel_holds_between_small_and_large_payloads(void **state)
 {
 	uint64_t last[3] = {0};
@@ -214,8 +214,8 @@ static void order_of_a_channel_holds_between_small_and_large_payloads(void **sta
 	world_end(&w);
 }
 
-static void without_buffers_the_expansion_waits_and_loses_nothing(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void without_buffers_the_expansion_waits_and_loses_nothing(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void without_buffers_the_expansion_waits_and_loses_nothing(void **state)
 {
 	static const uint32_t bytes[] = {100, 5000};
@@ -268,8 +268,8 @@ static void failing_allocations_lose_and_repeat_nobody(void **state)
 }
 
 // Room may be missing for the second session only: a large frame is full, or no datagram is free.
-static void members_with_two_sessions_lose_neither_for_want_of_room(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void members_with_two_sessions_lose_neither_for_want_of_room(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void members_with_two_sessions_lose_neither_for_want_of_room(void **state)
 {
 	for (uint32_t nth = 0; nth < 6; nth++) {
@@ -302,8 +302,8 @@ static void members_with_two_sessions_lose_neither_for_want_of_room(void **state
 	}
 }
 
-static void buffers_that_never_come_end_the_message_at_its_deadline(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void buffers_that_never_come_end_the_message_at_its_deadline(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void buffers_that_never_come_end_the_message_at_its_deadline(void **state)
 {
 	static const uint32_t bytes[] = {100, 5000};
@@ -332,8 +332,8 @@ static void buffers_that_never_come_end_the_message_at_its_deadline(void **state
 	}
 }
 
-static void gateway_that_dies_while_routes_are_staged_ends_them(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void gateway_that_dies_while_routes_are_staged_ends_them(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void gateway_that_dies_while_routes_are_staged_ends_them(void **state)
 {
 	world_defaults(&w);
@@ -353,8 +353,8 @@ static void gateway_that_dies_while_routes_are_staged_ends_them(void **state)
 	world_end(&w);
 }
 
-static void records_of_many_messages_stay_within_the_spans_of_a_push(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void records_of_many_messages_stay_within_the_spans_of_a_push(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void records_of_many_messages_stay_within_the_spans_of_a_push(void **state)
 {
 	world_defaults(&w);
@@ -410,8 +410,8 @@ static void large_message_keeps_pace_with_its_gateways(void **state)
 	}
 }
 
-static void silent_gateway_holds_a_large_message_up_once_and_small_ones_never(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void silent_gateway_holds_a_large_message_up_once_and_small_ones_never(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void silent_gateway_holds_a_large_message_up_once_and_small_ones_never(void **state)
 {
 	uint32_t acked = 0;

@@ -129,8 +129,8 @@ static void members_of_a_dead_gateway_are_offline(void **state)
 	world_end(&w);
 }
 
-static void a_message_past_its_deadline_ends_its_routes_unsent(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void a_message_past_its_deadline_ends_its_routes_unsent(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void a_message_past_its_deadline_ends_its_routes_unsent(void **state)
 {
 	world_defaults(&w);
@@ -200,8 +200,8 @@ static void runnable_channels_share_a_turn_by_quanta(void **state)
 	world_end(&w);
 }
 
-static void chunks_and_quanta_of_any_size_lose_and_repeat_nobody(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void chunks_and_quanta_of_any_size_lose_and_repeat_nobody(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void chunks_and_quanta_of_any_size_lose_and_repeat_nobody(void **state)
 {
 	static const uint32_t quantum[] = {1, 7, 31, 32, 33, 4096, 100000};

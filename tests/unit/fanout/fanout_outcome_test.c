@@ -33,8 +33,8 @@ static void receipt(uint32_t i)
 	delivery_on_receipt(w.delivery, a->gateway, &m, w.now_ns);
 }
 
-static void none_and_gateway_are_told_when_the_owner_has_accepted(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void none_and_gateway_are_told_when_the_owner_has_accepted(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void none_and_gateway_are_told_when_the_owner_has_accepted(void **state)
 {
 	world_defaults(&w);
@@ -55,8 +55,7 @@ static void none_and_gateway_are_told_when_the_owner_has_accepted(void **state)
 	world_end(&w);
 }
 
-static void client_is_told_ok_when_every_client_acknowledged(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void client_is_told_ok_when_every_client_acknowledged(void **state) WORKER_ONLY CONTROL_ONLY;
 static void client_is_told_ok_when_every_client_acknowledged(void **state)
 {
 	world_defaults(&w);
@@ -164,9 +163,9 @@ static void every_admitted_message_has_one_outcome(void **state)
 		channel[2] = world_channel(&w, "c");
 		for (uint32_t id = 1; id < 1000; id++) {
 			const uint32_t c = (uint32_t)rand() % 4;
-			struct fanout_publish p = world_message(&w, name[c], id,
-				(enum wire_ack_class)(rand() % 3),
-				rand() % 10 == 0 ? 3000 : (uint32_t)rand() % 200);
+			struct fanout_publish p =
+				world_message(&w, name[c], id, (enum wire_ack_class)(rand() % 3),
+					rand() % 10 == 0 ? 3000 : (uint32_t)rand() % 200);
 
 			p.m.deadline_ms = rand() % 5 == 0 ? 1 : 500;
 			world_admit(&w, &p);

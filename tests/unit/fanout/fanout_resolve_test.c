@@ -36,8 +36,8 @@ static void message_waits_for_a_tag_and_asks_once(void **state)
 	world_end(&w);
 }
 
-static void order_of_a_channel_is_kept_behind_a_parked_message(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void order_of_a_channel_is_kept_behind_a_parked_message(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void order_of_a_channel_is_kept_behind_a_parked_message(void **state)
 {
 	struct channel *channel;
@@ -59,8 +59,8 @@ static void order_of_a_channel_is_kept_behind_a_parked_message(void **state)
 	world_end(&w);
 }
 
-static void refused_request_is_asked_again_with_growing_pauses(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void refused_request_is_asked_again_with_growing_pauses(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void refused_request_is_asked_again_with_growing_pauses(void **state)
 {
 	uint32_t wants[3] = {0};
@@ -129,8 +129,7 @@ static void tag_newer_than_the_channel_is_not_used_either(void **state)
 	world_end(&w);
 }
 
-static void uncertain_channel_parks_without_asking_for_a_tag(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void uncertain_channel_parks_without_asking_for_a_tag(void **state) WORKER_ONLY CONTROL_ONLY;
 static void uncertain_channel_parks_without_asking_for_a_tag(void **state)
 {
 	struct channel *channel;
@@ -181,8 +180,8 @@ static void parked_message_expires_and_may_be_tried_again(void **state)
 	world_end(&w);
 }
 
-static void channel_taken_away_ends_what_waits_and_finishes_what_was_resolved(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void channel_taken_away_ends_what_waits_and_finishes_what_was_resolved(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void channel_taken_away_ends_what_waits_and_finishes_what_was_resolved(void **state)
 {
 	struct channel *channel;
@@ -206,8 +205,8 @@ static void channel_taken_away_ends_what_waits_and_finishes_what_was_resolved(vo
 	world_end(&w);
 }
 
-static void removed_channel_ends_what_waits_even_without_being_told(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void removed_channel_ends_what_waits_even_without_being_told(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void removed_channel_ends_what_waits_even_without_being_told(void **state)
 {
 	struct channel *channel;
@@ -246,8 +245,7 @@ static void record_given_to_another_channel_starts_anew(void **state)
 	world_end(&w);
 }
 
-static void fence_is_that_of_the_tag_in_force_when_resolved(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void fence_is_that_of_the_tag_in_force_when_resolved(void **state) WORKER_ONLY CONTROL_ONLY;
 static void fence_is_that_of_the_tag_in_force_when_resolved(void **state)
 {
 	struct channel *channel;

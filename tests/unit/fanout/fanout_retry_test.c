@@ -183,8 +183,8 @@ static void retries_wait_for_buffers(void **state)
 	world_end(&w);
 }
 
-static void large_retry_without_buffers_ends_and_leaks_nothing(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void large_retry_without_buffers_ends_and_leaks_nothing(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void large_retry_without_buffers_ends_and_leaks_nothing(void **state)
 {
 	struct dgram *taken[4096];

@@ -53,7 +53,8 @@ static bool want_tag(void *ctx, struct channel *channel)
 	return !w->want_refused;
 }
 
-static void outcome(void *ctx, struct net_addr to, uint64_t boot, const struct wire_publish_ack *ack)
+static void outcome(
+	void *ctx, struct net_addr to, uint64_t boot, const struct wire_publish_ack *ack)
 {
 	struct world *w = ctx;
 
@@ -179,8 +180,7 @@ struct channel *world_channel(struct world *w, const char *name)
 	struct channel_key key;
 	struct channel *channel;
 
-	assert_int_equal(
-		channel_key_set(&key, CHANNEL_GROUP, name, (uint8_t)strlen(name)), 0);
+	assert_int_equal(channel_key_set(&key, CHANNEL_GROUP, name, (uint8_t)strlen(name)), 0);
 	channel = channel_table_get(w->channels, &key);
 	assert_non_null(channel);
 	world_smv(channel, 1);
@@ -231,12 +231,13 @@ struct fanout_publish world_message(struct world *w, const char *channel, uint64
 	enum wire_ack_class ack, uint32_t bytes)
 {
 	struct fanout_publish p = {
-		.m = {
-			.request_id = message_id + 1000,
-			.message_id = message_id,
-			.stamp = message_id + 2000,
-			.ack = (uint8_t)ack,
-		},
+		.m =
+			{
+				.request_id = message_id + 1000,
+				.message_id = message_id,
+				.stamp = message_id + 2000,
+				.ack = (uint8_t)ack,
+			},
 		.from = {.ip = 0x0a000064, .port = 4000},
 		.publisher_boot = 4,
 	};

@@ -23,8 +23,8 @@
 
 // One route as a gateway received it.
 struct arrived {
-	uint32_t gateway;     // incarnation index
-	uint32_t datagram;    // number of the push it came in
+	uint32_t gateway;  // incarnation index
+	uint32_t datagram;  // number of the push it came in
 	uint64_t message_id, seq, stamp;
 	uint32_t slot, gen;
 	uint32_t payload_len;
@@ -63,10 +63,10 @@ struct world {
 
 	struct arrived *arrived;
 	uint32_t arrived_count, datagrams, sent_seen;
-	uint32_t largest;        // datagram seen, with IP and UDP headers
+	uint32_t largest;  // datagram seen, with IP and UDP headers
 	struct told told[4096];
 	uint32_t told_count;
-	uint32_t wants;          // calls of want_tag
+	uint32_t wants;  // calls of want_tag
 	bool want_refused;
 	uint32_t frames_done;
 	uint16_t next_message;
@@ -82,11 +82,11 @@ void world_session(struct world *w, uint32_t gateway, uint32_t slot, uint32_t ge
 	const char *uid) CONTROL_ONLY;
 struct channel *world_channel(struct world *w, const char *name) CONTROL_ONLY;
 // Publishes a tag of `count` members named prefix0, prefix1 ... for the channel's current smv.
-struct tag *world_tag(struct world *w, struct channel *channel, const char *prefix, uint32_t count)
-	CONTROL_ONLY;
+struct tag *world_tag(
+	struct world *w, struct channel *channel, const char *prefix, uint32_t count) CONTROL_ONLY;
 // `count` members prefix0.. each with one session, slot = number, spread over gateways 1..gateways.
-void world_online(struct world *w, const char *prefix, uint32_t count, uint32_t gateways)
-	CONTROL_ONLY;
+void world_online(
+	struct world *w, const char *prefix, uint32_t count, uint32_t gateways) CONTROL_ONLY;
 void world_smv(struct channel *channel, uint64_t smv);
 
 // A publish with a payload of `bytes`, every byte the low byte of the message id.

@@ -111,8 +111,10 @@ static void node_start(struct world *w)
 	struct node_params whole = *p;
 	const char *why = NULL;
 	struct node *n;
-	const struct presence_limits limits = {.uids = p->uids, .gateways = p->gateways,
-		.sessions_per_gateway = 1024, .uid_quarantine_ns = SECOND};
+	const struct presence_limits limits = {.uids = p->uids,
+		.gateways = p->gateways,
+		.sessions_per_gateway = 1024,
+		.uid_quarantine_ns = SECOND};
 
 	if (p->dgram != NULL) {
 		whole.source_ops = &source_ops;
@@ -139,9 +141,9 @@ static void node_start(struct world *w)
 	n->channels = channel_table_create(p->channels, p->workers, &n->retire);
 	n->tags = tag_space_create(p->tag_bytes, p->tag_steps, n->presence, &n->retire);
 	for (uint32_t i = 0; i < p->workers; i++) {
-		assert_int_equal(
-			wq_spsc_init(&n->worker[i].to_control, p->ring_items,
-				(uint32_t)sizeof(struct node_request) + NODE_MSG_BYTES_MAX),
+		assert_int_equal(wq_spsc_init(&n->worker[i].to_control, p->ring_items,
+					 (uint32_t)sizeof(struct node_request) +
+						 (NODE_MSG_BYTES_MAX + 7) / 8 * 8),
 			0);
 		assert_int_equal(wq_spsc_init(&n->worker[i].from_control, p->ring_items,
 					 sizeof(struct node_reply)),

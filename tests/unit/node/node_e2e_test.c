@@ -52,8 +52,8 @@ static void check_sums(void)
 	assert_int_equal(c[CTR_PUBLISH], publishes);
 }
 
-static void everybody_gets_every_message_once(uint32_t workers, bool keys, int steer)
-	WORKER_ONLY CONTROL_ONLY;
+static void everybody_gets_every_message_once(
+	uint32_t workers, bool keys, int steer) WORKER_ONLY CONTROL_ONLY;
 static void everybody_gets_every_message_once(uint32_t workers, bool keys, int steer)
 {
 	struct net_client *publisher = &net.client[2];
@@ -106,8 +106,8 @@ static void everything_arrives_on_the_wrong_queue(void **state)
 	everybody_gets_every_message_once(4, true, 3);
 }
 
-static void publish_to_the_wrong_port_reaches_the_channels_worker(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void publish_to_the_wrong_port_reaches_the_channels_worker(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void publish_to_the_wrong_port_reaches_the_channels_worker(void **state)
 {
 	struct net_client *publisher = &net.client[2];
@@ -145,8 +145,8 @@ static void large_publish_to_the_wrong_port_is_refused(void **state)
 	net_close(&net);
 }
 
-static void removed_member_gets_nothing_after_the_change_is_applied(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void removed_member_gets_nothing_after_the_change_is_applied(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void removed_member_gets_nothing_after_the_change_is_applied(void **state)
 {
 	struct net_client *publisher = &net.client[2];
@@ -256,14 +256,30 @@ static void bad_parameters_are_named(void **state)
 	for (uint32_t i = 0; i < 8; i++) {
 		params = net.node->params;
 		switch (i) {
-		case 0: params.id = 0; break;
-		case 1: params.workers = 0; break;
-		case 2: params.workers = 17; break;
-		case 3: params.addr.port = 65535; break;
-		case 4: params.mtu = 500; break;
-		case 5: params.gateways = 4096; break;
-		case 6: params.window = 1; break;
-		default: params.queue[1] = NULL; break;
+		case 0:
+			params.id = 0;
+			break;
+		case 1:
+			params.workers = 0;
+			break;
+		case 2:
+			params.workers = 17;
+			break;
+		case 3:
+			params.addr.port = 65535;
+			break;
+		case 4:
+			params.mtu = 500;
+			break;
+		case 5:
+			params.gateways = 4096;
+			break;
+		case 6:
+			params.window = 1;
+			break;
+		default:
+			params.queue[1] = NULL;
+			break;
 		}
 		why = NULL;
 		assert_int_equal(node_create(&params, &node, &why), -22);

@@ -95,8 +95,8 @@ void net_raw(struct net *net, struct net_addr from, uint16_t port, const uint8_t
 	fake_port_inject(&net->port[q < net->workers ? q : 0], from, port, p, len);
 }
 
-void net_send(struct net *net, struct net_client *c, uint32_t worker, uint8_t type, const void *body,
-	uint32_t bytes)
+void net_send(struct net *net, struct net_client *c, uint32_t worker, uint8_t type,
+	const void *body, uint32_t bytes)
 {
 	uint8_t p[1600];
 	const uint16_t len = net_build(net, c, type, body, bytes, p);
@@ -126,8 +126,8 @@ void net_join(struct net *net, struct net_client *c, uint8_t role)
 	assert_int_equal(c->hellos, 2);
 }
 
-void net_announce(struct net *net, struct net_client *c, const char *prefix, uint32_t from,
-	uint32_t to)
+void net_announce(
+	struct net *net, struct net_client *c, const char *prefix, uint32_t from, uint32_t to)
 {
 	while (from < to) {
 		uint8_t body[1400];
@@ -151,8 +151,8 @@ void net_announce(struct net *net, struct net_client *c, const char *prefix, uin
 	}
 }
 
-struct wire_publish net_message(const struct net_client *c, const char *channel, uint64_t message_id,
-	enum wire_ack_class ack, uint32_t bytes)
+struct wire_publish net_message(const struct net_client *c, const char *channel,
+	uint64_t message_id, enum wire_ack_class ack, uint32_t bytes)
 {
 	static uint8_t payload[PAYLOAD_MAX];
 	struct wire_publish m = {
@@ -175,8 +175,8 @@ uint32_t net_worker_of(const struct net *net, const char *channel)
 	return channel_key_worker(&key, (uint16_t)net->workers);
 }
 
-void net_publish_to(struct net *net, struct net_client *c, const struct wire_publish *m,
-	uint32_t worker)
+void net_publish_to(
+	struct net *net, struct net_client *c, const struct wire_publish *m, uint32_t worker)
 {
 	static uint8_t body[FRAME_BYTES_MAX];
 	struct wire_buf out = {.p = body, .cap = sizeof(body), .ok = true};

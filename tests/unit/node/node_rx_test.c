@@ -61,7 +61,7 @@ static void malformed_headers(void **state)
 		{0, 0, CTR_DROP_MAGIC},
 		{2, 9, CTR_DROP_VERSION},
 		{3, 99, CTR_DROP_TYPE},
-		{3, WIRE_PUSH, CTR_DROP_TYPE},         // not for a node
+		{3, WIRE_PUSH, CTR_DROP_TYPE},  // not for a node
 		{3, WIRE_HELLO_ACK, CTR_DROP_TYPE},
 		{4, 0x80, CTR_DROP_FLAGS},
 		{7, 1, CTR_DROP_FLAGS},
@@ -220,8 +220,8 @@ static void strangers_do_not_push_known_senders_out(void **state)
 	node_senders_destroy(senders);
 }
 
-static void a_table_full_of_known_senders_refuses_until_one_is_idle(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void a_table_full_of_known_senders_refuses_until_one_is_idle(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void a_table_full_of_known_senders_refuses_until_one_is_idle(void **state)
 {
 	struct node_senders *senders = node_senders_create(16);
@@ -251,14 +251,16 @@ static void full_sender_table_is_a_counted_drop(void **state)
 
 	start(1, false);
 	for (uint64_t id = 1000; id < 1200; id++) {
-		struct net_client c = {.id = id, .boot = 1, .addr = {.ip = 0x0a000003, .port = 6000}};
+		struct net_client c = {
+			.id = id, .boot = 1, .addr = {.ip = 0x0a000003, .port = 6000}};
 
 		c.cookie = wire_cookie(world_params.cookie_secret, c.addr, c.id, c.boot);
 		net_hello(&net, &c, WIRE_ROLE_PUBLISHER, 0);
 		net_turn(&net);
 		joined++;
 	}
-	assert_int_equal(net_count(&net, CTR_DROP_SENDERS_FULL) + net_count(&net, CTR_HELLO), joined);
+	assert_int_equal(
+		net_count(&net, CTR_DROP_SENDERS_FULL) + net_count(&net, CTR_HELLO), joined);
 	assert_true(net_count(&net, CTR_DROP_SENDERS_FULL) >= joined - 64);
 	stop();
 }
@@ -391,8 +393,8 @@ static void segments_that_disagree_or_find_no_room(void **state)
 	stop();
 }
 
-static void full_rings_are_counted_and_lose_only_what_does_not_fit(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void full_rings_are_counted_and_lose_only_what_does_not_fit(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void full_rings_are_counted_and_lose_only_what_does_not_fit(void **state)
 {
 	uint8_t p[200];
