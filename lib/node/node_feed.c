@@ -281,7 +281,8 @@ static uint32_t sweep_some(struct node *node)
 
 		if (channel == NULL) {
 			feed->synced = true;
-			atomic_store_explicit(&node->channels->complete, true, memory_order_release);
+			atomic_store_explicit(
+				&node->channels->complete, true, memory_order_release);
 			return i + 1;
 		}
 		if (node_channel_of(node, channel)->scan != feed->scan)

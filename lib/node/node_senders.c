@@ -15,7 +15,7 @@ struct node_senders {
 	struct node_sender *entry;
 	uint32_t sets;  // power of two
 	uint32_t limit;
-	uint32_t hand;   // where make_room looks next
+	uint32_t hand;  // where make_room looks next
 	_Atomic uint32_t count;  // control: relaxed reads
 };
 
