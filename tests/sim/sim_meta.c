@@ -65,7 +65,8 @@ static void feed_put(struct sim *s, const struct store_feed_frame *frame)
 		feed_clear(m);  // lagging: told to start again
 		return;
 	}
-	item->due_ns = s->now_ns + 20 * NS_PER_US + sim_random(s) % (2 * NS_PER_MS);
+	item->due_ns = s->now_ns + 20 * NS_PER_US +
+		       sim_random(s) % ((s->p.slow_feed ? 20 : 2) * NS_PER_MS);
 	if (m->tail != m->head && m->feed[(m->tail - 1) % FEED_MAX].due_ns > item->due_ns)
 		item->due_ns = m->feed[(m->tail - 1) % FEED_MAX].due_ns;
 	item->len = (uint32_t)len;
