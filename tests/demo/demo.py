@@ -114,11 +114,15 @@ class Demo:
 
     def read_index(self):
         index = lab.run("apt-cache", "dumpavail")
+        if not index.strip():
+            say("the package index is empty: apt-get update")
+            lab.run("apt-get", "update", "-qq")
+            index = lab.run("apt-cache", "dumpavail")
         with open(os.path.join(self.dir, "index"), "w", encoding="utf-8") as out:
             out.write(index)
         self.channels, self.packages = derive_graph(index)
         if not self.channels:
-            raise Failure("apt-cache dumpavail is empty: run apt-get update")
+            raise Failure("apt-cache dumpavail is empty, also after apt-get update")
         say("package index: %d channels, %d memberships, %d UIDs, largest %d" % (
             len(self.channels), sum(map(len, self.channels.values())), len(self.packages),
             max(map(len, self.channels.values()))))
@@ -417,7 +421,7 @@ class Demo:
         print("""
 Everything is still running. To look at it:
   {ctl} status
-  {ctl} show tags
+  {ctl} --limit 20 show tags
   {ctl} show gateways
   {ctl} show drops
   {ctl} show limits
@@ -426,7 +430,7 @@ Everything is still running. To look at it:
   {ctl} --limit 10 channel show {type} libc6
 To change it and see who gets the next message:
   {ctl} channel add {type} room-1 {uid}
-  echo 'pub {message} gateway {type} room-1 100' > {pipe}
+  echo 'pub {message} client {type} room-1 100' > {pipe}
   cat {dir}/publisher.out        # out <message> <status> <members> <routes> <ns sent> <ns outcome> ...
   tail -n 3 {dir}/gw*.log        # <ns> <message> <type> <channel> <uid> ...
   {ctl} channel remove {type} room-1 {uid}
