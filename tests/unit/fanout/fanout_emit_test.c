@@ -498,6 +498,36 @@ static void empty_pushes_of_many_stalled_messages_all_go_back(void **state)
 	world_end(&w);
 }
 
+// The control core takes another HELLO of the gateway while a worker changes from a full push to the next.
+static void mtu_shrinks(void) CONTROL_ONLY;
+static void mtu_shrinks(void)
+{
+	w.port.on_tx = NULL;
+	assert_int_equal(
+		presence_gateway_up(w.presence, 1, 10, w.view.gateway[1].addr, MTU_MIN, w.now_ns),
+		1);
+}
+
+static void push_keeps_the_room_its_record_was_found_to_have(void **state) WORKER_ONLY CONTROL_ONLY;
+static void push_keeps_the_room_its_record_was_found_to_have(void **state)
+{
+	static const uint32_t bytes[] = {90, 400, 800};
+
+	for (uint32_t k = 0; k < 3; k++) {
+		world_defaults(&w);
+		start(1500);
+		world_online(&w, "u", 1000, 1);
+		world_tag(&w, world_channel(&w, "room"), "u", 1000);
+		world_publish(&w, "room", 1, WIRE_ACK_NONE, bytes[k]);
+		w.port.on_tx = mtu_shrinks;
+		world_turns(&w, 20);
+		assert_int_equal(world_arrivals(&w, 1), 1000);
+		assert_true(w.largest <= 1500);
+		world_check_sums(&w);
+		world_end(&w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -519,6 +549,7 @@ int main(void)
 		cmocka_unit_test(large_message_keeps_pace_with_its_gateways),
 		cmocka_unit_test(silent_gateway_holds_a_large_message_up_once_and_small_ones_never),
 		cmocka_unit_test(empty_pushes_of_many_stalled_messages_all_go_back),
+		cmocka_unit_test(push_keeps_the_room_its_record_was_found_to_have),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
