@@ -55,7 +55,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 	}
 }
 
-const char *argp_program_version = "tagcastd 0.1.0";
+const char *argp_program_version = "tagcastd " TAGCAST_VERSION;
 
 static const struct argp_option option_table[] = {
 	{"config", 'c', "FILE", 0, "Run with this configuration", 0},
@@ -224,6 +224,7 @@ static int init_meta(struct app *app)
 		.journal_commits = conf->meta.journal_commits,
 		.dedup_commits = conf->meta.dedup_commits,
 		.stages = conf->meta.stages,
+		.stage_commits = conf->meta.stage_commits,
 		.feed_backlog_bytes = conf->meta.feed_backlog_bytes,
 	};
 	int rc;
@@ -325,7 +326,6 @@ int main(int argc, char **argv)
 		conf_print(&app.conf, stdout);
 		return 0;
 	}
-	app.conf_file = options.file;
 	app.epoll_fd = app.wake_fd = app.signal_fd = -1;
 	app.started_ns = time_now_ns();
 	arm_faults();
