@@ -17,9 +17,13 @@
 #include "meta_child.h"
 #include "wire_auth.h"
 
+// For names that a shared library looks for in the program: hidden ones it would not find.
+#define SEEN_BY_LIBRARIES __attribute__((visibility("default")))
+
 #ifndef TAGCAST_NO_JEMALLOC
 // Read by jemalloc before main: purging happens on its own threads, never on a worker.
-const char *malloc_conf = "background_thread:true,dirty_decay_ms:5000,muzzy_decay_ms:5000";
+SEEN_BY_LIBRARIES const char *malloc_conf =
+	"background_thread:true,dirty_decay_ms:5000,muzzy_decay_ms:5000";
 #endif
 
 #define META_STOP_NS (5 * NS_PER_S)  // from SIGTERM to SIGKILL of the meta process
@@ -55,7 +59,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 	}
 }
 
-const char *argp_program_version = "tagcastd " TAGCAST_VERSION;
+SEEN_BY_LIBRARIES const char *argp_program_version = "tagcastd " TAGCAST_VERSION;
 
 static const struct argp_option option_table[] = {
 	{"config", 'c', "FILE", 0, "Run with this configuration", 0},
