@@ -24,6 +24,7 @@ $(BUILD)/build.ninja: | deps
 	@mv $(BUILD).log $(BUILD)/setup.log
 
 build: deps $(BUILD)/build.ninja
+	@echo "building in $(BUILD)"
 	@ninja -C $(BUILD) $(if $(V),-v,--quiet)
 
 # The main job on real data. KEEP=1 leaves it running; FAULT=drop1|dup1|stale|removed must fail.

@@ -102,7 +102,7 @@ int presence_session_close(struct presence *p, uint32_t gateway, uint32_t slot, 
 uint32_t presence_step(struct presence *p, uint32_t steps, uint64_t now_ns) CONTROL_ONLY;
 
 struct presence_stats {
-	uint32_t uids, uids_quarantined, uids_limit;
+	uint32_t uids, uids_quarantined;
 	uint32_t sessions, uids_online;
 	uint32_t gateways, gateways_sweeping;
 	uint64_t bytes;

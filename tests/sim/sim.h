@@ -60,6 +60,7 @@ struct sim_params {
 	bool strangers;  // datagrams of peers that nobody knows
 	bool jumps;  // the clock goes on by seconds at once
 	bool store_faults;  // the store's backend fails now and then
+	bool slow_feed;  // the feed is far behind the store
 	bool tiny;  // limits of the node so small that all of them are reached
 	bool starve;  // a quiet network, one huge channel, one deaf gateway
 	bool perfect;  // datagrams come twice at worst, nobody closes, stops or hesitates
@@ -144,6 +145,7 @@ struct sim_message {
 	bool repeated;  // published again
 	uint32_t channel, publisher;
 	enum tagcast_ack ack;
+	uint64_t echo_boot;  // registration of the sender's gateway
 	uint32_t payload, echo_gateway, echo_session;  // echo_session UINT32_MAX: none
 	uint64_t sent_ns, outcome_ns;
 	int status;

@@ -41,6 +41,7 @@ static struct sim_params params_of(uint64_t seed, bool trace)
 	p.slow_gateway = p.gateways > 1 && (r >> 50) % 4 == 0;
 	p.actions = 150 + (uint32_t)(r >> 54) % 150;
 	p.store_faults = (r >> 20) % 3 == 0;
+	p.slow_feed = (r >> 29) % 4 == 0;
 	p.jumps = (r >> 24) % 5 == 0;
 	p.tiny = (r >> 32) % 8 == 0;
 	p.perfect = !p.tiny && (r >> 5) % 8 == 0;
@@ -54,7 +55,7 @@ static struct sim_params params_of(uint64_t seed, bool trace)
 	p.starve = !p.tiny && !p.perfect && (r >> 58) % 10 == 0;
 	if (p.starve) {
 		p.loss_permille = p.dup_permille = p.reorder_permille = p.garbage_permille = 0;
-		p.crashes = p.store_faults = p.jumps = p.strangers = false;
+		p.crashes = p.store_faults = p.jumps = p.strangers = p.slow_feed = false;
 		p.gateways = SIM_GATEWAYS;
 		p.slow_gateway = true;
 		p.ttl_ns = 3600 * NS_PER_S;

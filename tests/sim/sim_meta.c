@@ -65,7 +65,8 @@ static void feed_put(struct sim *s, const struct store_feed_frame *frame)
 		feed_clear(m);  // lagging: told to start again
 		return;
 	}
-	item->due_ns = s->now_ns + 20 * NS_PER_US + sim_random(s) % (2 * NS_PER_MS);
+	item->due_ns = s->now_ns + 20 * NS_PER_US +
+		       sim_random(s) % ((s->p.slow_feed ? 20 : 2) * NS_PER_MS);
 	if (m->tail != m->head && m->feed[(m->tail - 1) % FEED_MAX].due_ns > item->due_ns)
 		item->due_ns = m->feed[(m->tail - 1) % FEED_MAX].due_ns;
 	item->len = (uint32_t)len;
@@ -103,7 +104,7 @@ static int on_commit(void *ctx, const struct cons_commit *commits, uint32_t coun
 		return -EIO;
 	}
 	store_map_begin(map, &tx);
-	if (s->p.store_faults && !s->quiet && sim_chance(s, 30))
+	if (s->p.store_faults && !s->quiet && sim_chance(s, 100))
 		store_map_fail(map, 1 + sim_below(s, 40), -EIO);
 	for (uint32_t i = 0; i < count && n == 1; i++)
 		n = store_apply(&tx, &limits, commits[i].index, commits[i].data, commits[i].len,

@@ -128,6 +128,7 @@ struct sim_message *sim_story_publish(
 		// Sent by a client of this gateway through the gateway itself.
 		core = s->gateway[g].core;
 		m->echo_gateway = g;
+		m->echo_boot = client_core_boot(core);
 		m->echo_session = (uint32_t)(sender - s->gateway[g].session);
 	}
 	return send(s, s->messages, core, sender) ? m : NULL;

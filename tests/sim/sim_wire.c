@@ -114,6 +114,19 @@ static bool pushed_add(struct sim *s, uint64_t hash)
 	return true;
 }
 
+// True for the session that sent the message itself, under the registration it was sent with.
+static bool own_session(const struct sim *s, uint32_t g, const struct sim_message *m, uint64_t boot,
+	const uint8_t *route)
+{
+	uint32_t slot, gen, handle;
+
+	if (m->echo_session == UINT32_MAX || m->echo_gateway != g || m->echo_boot != boot)
+		return false;
+	wire_get_route(route, &slot, &gen);
+	handle = s->gateway[g].session[m->echo_session].handle;
+	return (handle & 0xffffffu) == slot && handle >> 24 == (gen & 0xffu);
+}
+
 static void check_record(
 	struct sim *s, uint32_t g, const struct wire_push *push, const struct wire_record *record)
 {
@@ -132,6 +145,9 @@ static void check_record(
 	for (uint16_t i = 0; i < record->routes; i++) {
 		uint64_t name[4] = {record->message_id, push->gateway_boot, s->node_life};
 
+		if (own_session(s, g, m, push->gateway_boot, record->route + i * WIRE_ROUTE_BYTES))
+			sim_fail(s, "echo: message %llu is pushed to the session that sent it",
+				(unsigned long long)m->id);
 		memcpy(&name[3], record->route + i * WIRE_ROUTE_BYTES, WIRE_ROUTE_BYTES);
 		if (!pushed_add(s, id_hash(id_view_of(name, sizeof(name)))))
 			sim_fail(s, "I4: message %llu is pushed twice to one session of gateway %u",
