@@ -198,11 +198,12 @@ static void fini_source(struct app *app)
 static int init_node(struct app *app)
 {
 	struct node_params params;
-	const char *why = "no memory";
+	const char *why = "";
 	int rc = app_node_params(app, &params);
 
-	if (rc == 0)
-		rc = node_create(&params, &app->node, &why);
+	if (rc != 0)
+		return rc;  // it said why
+	rc = node_create(&params, &app->node, &why);
 	if (rc != 0)
 		LOG(LOG_ERROR, "node", "E1301", "the node cannot be made: %s", why);
 	return rc;
