@@ -17,9 +17,13 @@
 #include "meta_child.h"
 #include "wire_auth.h"
 
+// For names that a shared library looks for in the program: hidden ones it would not find.
+#define SEEN_BY_LIBRARIES __attribute__((visibility("default")))
+
 #ifndef TAGCAST_NO_JEMALLOC
 // Read by jemalloc before main: purging happens on its own threads, never on a worker.
-const char *malloc_conf = "background_thread:true,dirty_decay_ms:5000,muzzy_decay_ms:5000";
+SEEN_BY_LIBRARIES const char *malloc_conf =
+	"background_thread:true,dirty_decay_ms:5000,muzzy_decay_ms:5000";
 #endif
 
 #define META_STOP_NS (5 * NS_PER_S)  // from SIGTERM to SIGKILL of the meta process
@@ -55,7 +59,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 	}
 }
 
-const char *argp_program_version = "tagcastd 0.1.0";
+SEEN_BY_LIBRARIES const char *argp_program_version = "tagcastd " TAGCAST_VERSION;
 
 static const struct argp_option option_table[] = {
 	{"config", 'c', "FILE", 0, "Run with this configuration", 0},
@@ -194,11 +198,12 @@ static void fini_source(struct app *app)
 static int init_node(struct app *app)
 {
 	struct node_params params;
-	const char *why = "no memory";
+	const char *why = "";
 	int rc = app_node_params(app, &params);
 
-	if (rc == 0)
-		rc = node_create(&params, &app->node, &why);
+	if (rc != 0)
+		return rc;  // it said why
+	rc = node_create(&params, &app->node, &why);
 	if (rc != 0)
 		LOG(LOG_ERROR, "node", "E1301", "the node cannot be made: %s", why);
 	return rc;
@@ -224,6 +229,7 @@ static int init_meta(struct app *app)
 		.journal_commits = conf->meta.journal_commits,
 		.dedup_commits = conf->meta.dedup_commits,
 		.stages = conf->meta.stages,
+		.stage_commits = conf->meta.stage_commits,
 		.feed_backlog_bytes = conf->meta.feed_backlog_bytes,
 	};
 	int rc;
@@ -325,7 +331,6 @@ int main(int argc, char **argv)
 		conf_print(&app.conf, stdout);
 		return 0;
 	}
-	app.conf_file = options.file;
 	app.epoll_fd = app.wake_fd = app.signal_fd = -1;
 	app.started_ns = time_now_ns();
 	arm_faults();

@@ -82,13 +82,14 @@ static void fanout_params(const struct conf *conf, struct fanout_limits *f)
 
 static void delivery_params(const struct conf *conf, struct delivery_limits *d)
 {
-	const uint32_t large = conf->limits.inflight_pushes / 16;
+	const uint32_t all = conf->limits.inflight_pushes;
+	uint32_t large = all / 16;
 
+	if (large < 64)
+		large = all < 2 * 64 ? all / 2 : 64;
 	*d = (struct delivery_limits){
-		.inflight = conf->limits.inflight_pushes,
-		.inflight_large = large < 64     ? 64
-				  : large > 4096 ? 4096
-						 : large,
+		.inflight = all,
+		.inflight_large = large > 4096 ? 4096 : large,
 		.gateways = conf->limits.gateways,
 		.window = conf->delivery.push_window,
 		.backlog = conf->delivery.backlog,

@@ -111,7 +111,7 @@ void app_wake(void *arg, uint32_t who)
 	if (who == WORKERS_MAX) {
 		if (atomic_exchange_explicit(&app->control_sleeping, false, memory_order_relaxed) &&
 			write(app->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-			return;  // the control core looks up by itself within a millisecond or so
+			return;  // the control core looks up by itself within STEP_SLEEP_MS
 		return;
 	}
 	if (atomic_load_explicit(&app->worker[who].sleeping, memory_order_relaxed))

@@ -9,7 +9,7 @@
 
 // X(enumerator, "name", "help"). Names are what ctl, metrics and tests show.
 #define COUNTERS(X) \
-	/* datagrams in */ \
+	/* datagrams */ \
 	X(CTR_RX, "rx_datagrams", "datagrams received by a worker") \
 	X(CTR_RX_BYTES, "rx_bytes", "UDP payload bytes received") \
 	X(CTR_TX, "tx_datagrams", "datagrams handed to the port") \
@@ -129,7 +129,9 @@
 	X(CTR_RESYNC, "resyncs", "full rebuilds of the channel table") \
 	X(CTR_LIMIT_UIDS, "limit_uids", "UIDs refused: the UID table is full") \
 	X(CTR_LIMIT_CHANNELS, "limit_channels", "channels refused: the channel table is full") \
-	X(CTR_LIMIT_TAG_MEMORY, "limit_tag_memory", "tag builds refused: tag memory is used up")
+	X(CTR_LIMIT_TAG_MEMORY, "limit_tag_memory", "tag builds refused: tag memory is used up") \
+	X(CTR_LIMIT_GATEWAYS, "limit_gateways", \
+		"HELLO of gateways refused: the gateway table is full")
 
 enum counter {
 #define X(id, name, help) id,

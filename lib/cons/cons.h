@@ -39,7 +39,7 @@ struct cons_events {
 struct cons_info {
 	uint64_t node_id, leader_id;
 	uint64_t term, commit_index, applied_index;
-	uint32_t voters, standbys;
+	uint32_t voters;
 	uint8_t is_leader;
 };
 

@@ -99,7 +99,7 @@ struct node_worker_stats {
 	uint64_t turn_max_ns;  // longest turn
 	struct fanout_stats fanout;
 	struct delivery_stats delivery;
-	uint32_t ring_depth_max;  // of its inbound rings, now
+	uint32_t ring_depth_max;  // of its rings, now
 };
 struct node_limit {
 	const char *name, *unit, *when_reached;

@@ -39,7 +39,7 @@ enum wire_type {
 	WIRE_BYE = 7,  // gateway -> node: all its sessions end
 	WIRE_PUBLISH = 8,  // publisher -> node
 	WIRE_PUBLISH_ACK = 9,  // node -> publisher: the outcome
-	// 10..15: TASK, TASK_ACK, TAG_GET, TAG_CHUNK, INVALIDATE between nodes; refused until a cluster is built
+	// 10..15: kept for messages between nodes; refused
 	WIRE_PUSH = 16,  // node -> gateway
 	WIRE_PUSH_ACK = 17,  // gateway -> node
 	WIRE_RECEIPT = 18,  // gateway -> node

@@ -30,4 +30,5 @@ void wire_reassembly_release(struct wire_reassembly *r, uint32_t handle);
 
 // Gives up frames older than the timeout. Returns: number given up (CTR_DROP_REASSEMBLY_TIMEOUT).
 uint32_t wire_reassembly_expire(struct wire_reassembly *r, uint64_t now_ns);
+// Frames begun and not complete.
 uint32_t wire_reassembly_pending(const struct wire_reassembly *r);

@@ -104,7 +104,7 @@ static int on_commit(void *ctx, const struct cons_commit *commits, uint32_t coun
 		return -EIO;
 	}
 	store_map_begin(map, &tx);
-	if (s->p.store_faults && !s->quiet && sim_chance(s, 30))
+	if (s->p.store_faults && !s->quiet && sim_chance(s, 100))
 		store_map_fail(map, 1 + sim_below(s, 40), -EIO);
 	for (uint32_t i = 0; i < count && n == 1; i++)
 		n = store_apply(&tx, &limits, commits[i].index, commits[i].data, commits[i].len,
