@@ -500,6 +500,7 @@ static struct conf conf_make(void)
 	strcpy(c.eal.lcores, "auto");
 	strcpy(c.node.log_level, "warn");
 	strcpy(c.port.device, "net_null0");
+	strcpy(c.eal.extra, "--no-telemetry");  // its socket would keep EAL's folder
 	snprintf(c.eal.file_prefix, sizeof(c.eal.file_prefix), "tc_bench_%d", getpid());
 	return c;
 }
@@ -525,5 +526,6 @@ int main(int argc, char **argv)
 	measure(online, argc > 2 ? argv[2] : "");
 	role_drop_control();
 	role_drop_worker();
+	port_eal_stop();
 	return 0;
 }
