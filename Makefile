@@ -11,6 +11,10 @@ SECONDS ?= 600
 SEEDS ?= 1000
 FIRST ?=
 SEED ?=
+# What to build; empty: everything.
+TARGETS ?=
+DEMO_TARGETS := app/tagcastd/tagcastd app/tagcast-metad/tagcast-metad app/tagcastctl/tagcastctl \
+	tests/demo/demo_gateway tests/demo/demo_publisher
 
 .PHONY: all deps build demo test test-asan lint format bench fuzz sim mutants soak clean install
 
@@ -24,20 +28,23 @@ $(BUILD)/build.ninja: | deps
 	@mv $(BUILD).log $(BUILD)/setup.log
 
 build: deps $(BUILD)/build.ninja
-	@ninja -C $(BUILD) $(if $(V),-v,--quiet)
+	@echo "building in $(BUILD)"
+	@ninja -C $(BUILD) $(if $(V),-v,--quiet) $(TARGETS)
 
 # The main job on real data. KEEP=1 leaves it running; FAULT=drop1|dup1|stale|removed must fail.
 ifneq ($(FAULT),)
 demo:
-	@$(MAKE) --no-print-directory build BUILD=build-hooks MESON_ARGS='-Dtest_hooks=true -Dperf=false'
+	@$(MAKE) --no-print-directory build BUILD=build-hooks TARGETS='$(DEMO_TARGETS)' \
+		MESON_ARGS='-Dtest_hooks=true -Dperf=false'
 	@FAULT=$(FAULT) KEEP=$(KEEP) python3 tests/demo/demo.py build-hooks
 else
-demo: build
+demo:
+	@$(MAKE) --no-print-directory build TARGETS='$(DEMO_TARGETS)'
 	@KEEP=$(KEEP) python3 tests/demo/demo.py $(BUILD)
 endif
 
 test: build
-	@$(MAKE) --no-print-directory build BUILD=build-fuzz CC=clang \
+	@$(MAKE) --no-print-directory build BUILD=build-fuzz CC=clang TARGETS=fuzz_targets \
 		MESON_ARGS='-Dfuzz=true -Dperf=false -Db_sanitize=address,undefined -Db_lundef=false'
 	@devtools/test-all $(BUILD) build-fuzz $(FUZZ_SECONDS)
 
@@ -57,7 +64,7 @@ bench: build
 	@devtools/bench $(BUILD)
 
 fuzz:
-	@$(MAKE) --no-print-directory build BUILD=build-fuzz CC=clang \
+	@$(MAKE) --no-print-directory build BUILD=build-fuzz CC=clang TARGETS=fuzz_targets \
 		MESON_ARGS='-Dfuzz=true -Dperf=false -Db_sanitize=address,undefined -Db_lundef=false'
 	@devtools/fuzz build-fuzz $(SECONDS)
 

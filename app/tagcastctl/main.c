@@ -131,6 +131,10 @@ static int ask(const struct tool *tool, const char *socket_name, const char *cmd
 	}
 	if (tool->limit != 0)
 		json_object_set_new(request, "limit", json_integer((json_int_t)tool->limit));
+	if (tool->skip != 0)
+		json_object_set_new(request, "skip", json_integer((json_int_t)tool->skip));
+	if (tool->all)
+		json_object_set_new(request, "all", json_true());
 	answer = tool_call(tool, fd, request, &rc);
 	if (answer != NULL) {
 		rc = tool_answer_exit(answer, NULL);
@@ -189,6 +193,8 @@ static const char help[] =
 	"                         first 16 are a commit number of the store, the rest is free\n"
 	"      --mode MODE        import: reset (default) replaces each list, add adds to it\n"
 	"      --limit N          list and show at most N\n"
+	"      --skip N           show tags, gateways: leave out the first N\n"
+	"      --all              show drops: those that are 0 too\n"
 	"      --removed          list removed channels too\n"
 	"      --large --ban --disband --send-ban --allow-stranger   flags for create and info\n"
 	"      --help --version\n"
@@ -207,6 +213,8 @@ enum option_id {
 	OPT_DEDUP,
 	OPT_MODE,
 	OPT_LIMIT,
+	OPT_SKIP,
+	OPT_ALL,
 	OPT_REMOVED,
 	OPT_HELP,
 	OPT_VERSION,
@@ -223,6 +231,8 @@ static const struct option options[] = {
 	{"dedup", required_argument, NULL, OPT_DEDUP},
 	{"mode", required_argument, NULL, OPT_MODE},
 	{"limit", required_argument, NULL, OPT_LIMIT},
+	{"skip", required_argument, NULL, OPT_SKIP},
+	{"all", no_argument, NULL, OPT_ALL},
 	{"removed", no_argument, NULL, OPT_REMOVED},
 	{"large", no_argument, NULL, OPT_FLAG},
 	{"ban", no_argument, NULL, OPT_FLAG + 1},
@@ -284,6 +294,13 @@ static int take_option(struct tool *tool, int id)
 	case OPT_LIMIT:
 		if (!take_number("limit", optarg, UINT64_C(1) << 53, &tool->limit))
 			return TOOL_USAGE;
+		break;
+	case OPT_SKIP:
+		if (!take_number("skip", optarg, UINT64_C(1) << 53, &tool->skip))
+			return TOOL_USAGE;
+		break;
+	case OPT_ALL:
+		tool->all = true;
 		break;
 	case OPT_REMOVED:
 		tool->removed = true;

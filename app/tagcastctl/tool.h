@@ -9,7 +9,7 @@
 #include "base_id.h"
 #include "ctl.h"
 
-// Exit codes, stable; also in the man page.
+// Exit codes, stable; also in the help.
 enum tool_exit {
 	TOOL_OK = 0,
 	TOOL_NO = 1,  // asked, and the answer is no (not found, expired)
@@ -29,10 +29,12 @@ struct tool {
 	const char *mode;
 	const char *dedup;
 	uint64_t limit;  // 0: none
+	uint64_t skip;
 	int timeout_ms;
 	bool json;
 	bool no_header;
 	bool removed;
+	bool all;
 	bool flag[5];  // in the order of tool_flag_names
 };
 extern const char *const tool_flag_names[5];

@@ -27,7 +27,6 @@ struct app_worker {
 
 struct app {
 	struct conf conf;
-	const char *conf_file;
 	uint64_t boot;
 	uint64_t started_ns;
 	struct counters *counters[WORKERS_MAX];

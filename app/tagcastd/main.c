@@ -17,9 +17,13 @@
 #include "meta_child.h"
 #include "wire_auth.h"
 
+// For names that a shared library looks for in the program: hidden ones it would not find.
+#define SEEN_BY_LIBRARIES __attribute__((visibility("default")))
+
 #ifndef TAGCAST_NO_JEMALLOC
 // Read by jemalloc before main: purging happens on its own threads, never on a worker.
-const char *malloc_conf = "background_thread:true,dirty_decay_ms:5000,muzzy_decay_ms:5000";
+SEEN_BY_LIBRARIES const char *malloc_conf =
+	"background_thread:true,dirty_decay_ms:5000,muzzy_decay_ms:5000";
 #endif
 
 #define META_STOP_NS (5 * NS_PER_S)  // from SIGTERM to SIGKILL of the meta process
@@ -55,18 +59,20 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 	}
 }
 
-const char *argp_program_version = "tagcastd 0.1.0";
+SEEN_BY_LIBRARIES const char *argp_program_version = "tagcastd " TAGCAST_VERSION;
 
 static const struct argp_option option_table[] = {
 	{"config", 'c', "FILE", 0, "Run with this configuration", 0},
-	{"check", 't', "FILE", 0, "Check a configuration and exit: 0 valid, 78 not. Needs no root", 0},
+	{"check", 't', "FILE", 0, "Check a configuration and exit: 0 valid, 78 not. Needs no root",
+		0},
 	{"print", 'p', "FILE", 0, "Print the effective configuration and exit", 0},
 	{0},
 };
 static const struct argp argp_table = {
 	.options = option_table,
 	.parser = on_option,
-	.doc = "The fast process of a tagcast node. It starts tagcast-metad itself unless meta.mode is "
+	.doc = "The fast process of a tagcast node. It starts tagcast-metad itself unless "
+	       "meta.mode is "
 	       "external.",
 };
 
@@ -97,7 +103,8 @@ static int init_log(struct app *app)
 static int make_folder(const char *path)
 {
 	if (mkdir(path, 0750) != 0 && errno != EEXIST) {
-		LOG(LOG_ERROR, "main", "E1001", "cannot create folder %s: %s", path, strerror(errno));
+		LOG(LOG_ERROR, "main", "E1001", "cannot create folder %s: %s", path,
+			strerror(errno));
 		return -errno;
 	}
 	return 0;
@@ -174,8 +181,8 @@ static void fini_port(struct app *app)
 
 static int init_source(struct app *app)
 {
-	const int rc = source_store_open(app->conf.node.data_dir, app->conf.meta.map_bytes,
-		&app->source);
+	const int rc =
+		source_store_open(app->conf.node.data_dir, app->conf.meta.map_bytes, &app->source);
 
 	if (rc != 0)
 		LOG(LOG_ERROR, "source", "E1201", "cannot use the store in %s: %s",
@@ -191,11 +198,12 @@ static void fini_source(struct app *app)
 static int init_node(struct app *app)
 {
 	struct node_params params;
-	const char *why = "no memory";
+	const char *why = "";
 	int rc = app_node_params(app, &params);
 
-	if (rc == 0)
-		rc = node_create(&params, &app->node, &why);
+	if (rc != 0)
+		return rc;  // it said why
+	rc = node_create(&params, &app->node, &why);
 	if (rc != 0)
 		LOG(LOG_ERROR, "node", "E1301", "the node cannot be made: %s", why);
 	return rc;
@@ -221,6 +229,7 @@ static int init_meta(struct app *app)
 		.journal_commits = conf->meta.journal_commits,
 		.dedup_commits = conf->meta.dedup_commits,
 		.stages = conf->meta.stages,
+		.stage_commits = conf->meta.stage_commits,
 		.feed_backlog_bytes = conf->meta.feed_backlog_bytes,
 	};
 	int rc;
@@ -322,7 +331,6 @@ int main(int argc, char **argv)
 		conf_print(&app.conf, stdout);
 		return 0;
 	}
-	app.conf_file = options.file;
 	app.epoll_fd = app.wake_fd = app.signal_fd = -1;
 	app.started_ns = time_now_ns();
 	arm_faults();

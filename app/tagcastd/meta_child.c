@@ -111,6 +111,7 @@ static int build_args(struct meta_child *child, const struct meta_child_params *
 	rc = rc != 0 ? rc : add_number(child, "--journal-commits", params->journal_commits);
 	rc = rc != 0 ? rc : add_number(child, "--dedup-commits", params->dedup_commits);
 	rc = rc != 0 ? rc : add_number(child, "--stages", params->stages);
+	rc = rc != 0 ? rc : add_number(child, "--stage-commits", params->stage_commits);
 	rc = rc != 0 ? rc : add_number(child, "--feed-backlog", params->feed_backlog_bytes);
 	if (rc == 0 && params->log_level != NULL)
 		rc = add_option(child, "--log-level", params->log_level);

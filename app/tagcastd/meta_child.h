@@ -21,6 +21,7 @@ struct meta_child_params {
 	uint64_t map_bytes;
 	uint64_t fence_wait_ns;
 	uint64_t journal_commits, dedup_commits;  // 0: the program's default, as all below
+	uint64_t stage_commits;
 	uint32_t stages;
 	uint32_t feed_backlog_bytes;
 };

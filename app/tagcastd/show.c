@@ -21,22 +21,6 @@ static void add_u64(json_t *object, const char *name, uint64_t value)
 	json_object_set_new(object, name, json_integer((json_int_t)value));
 }
 
-// An id as text when it is printable ASCII, else in hex.
-static json_t *id_text(struct id_view id)
-{
-	char text[2 * ID_LEN_MAX + 8];
-	bool plain = true;
-
-	for (unsigned i = 0; i < id.len; i++)
-		plain = plain && id.bytes[i] >= 0x20 && id.bytes[i] < 0x7f;
-	if (plain)
-		return json_stringn((const char *)id.bytes, id.len);
-	int n = snprintf(text, sizeof(text), "hex:");
-	for (unsigned i = 0; i < id.len; i++)
-		n += snprintf(text + n, sizeof(text) - (size_t)n, "%02x", id.bytes[i]);
-	return json_string(text);
-}
-
 static json_t *addr_text(struct net_addr addr)
 {
 	char text[32];
@@ -130,6 +114,14 @@ static void add_port(struct app *app, json_t *fields)
 	json_object_set_new(fields, "port_link", json_string(info.link_up ? "up" : "down"));
 	add_u64(fields, "port_mtu", info.mtu);
 	add_u64(fields, "port_queues", info.queues);
+	json_object_set_new(fields, "port_steered", json_boolean(info.steered));
+	json_object_set_new(fields, "port_checksum_ip_hw", json_boolean(info.checksum_ip_hw));
+	json_object_set_new(fields, "port_checksum_udp_hw", json_boolean(info.checksum_udp_hw));
+	add_u64(fields, "port_neighbours", info.neighbours);
+	add_u64(fields, "port_rx_missed", info.rx_missed);
+	add_u64(fields, "port_rx_no_buffer", info.rx_nombuf);
+	add_u64(fields, "port_rx_errors", info.rx_errors);
+	add_u64(fields, "port_tx_errors", info.tx_errors);
 	add_u64(fields, "buffers_free", info.buffers_free);
 	add_u64(fields, "buffers", info.buffers);
 }
@@ -142,12 +134,16 @@ static void add_meta(struct app *app, json_t *fields) CONTROL_ONLY
 	json_object_set_new(fields, "meta", json_string(feed.connected ? "connected" : "away"));
 	add_u64(fields, "feed_frames", feed.frames);
 	add_u64(fields, "feed_connects", feed.connects);
+	add_u64(fields, "feed_failures", feed.failures);
+	add_u64(fields, "feed_lagged", feed.lagged);
+	json_object_set_new(fields, "feed_last_error", json_string(feed.last_error));
 	if (app->meta != NULL) {
 		struct meta_child_info info;
 
 		meta_child_info(app->meta, &info);
 		add_u64(fields, "meta_pid", (uint64_t)info.pid);
 		add_u64(fields, "meta_starts", info.starts);
+		add_u64(fields, "meta_exits", info.exits);
 	}
 	add_u64(fields, "applied", node_control_applied(app->node));
 }
@@ -162,8 +158,8 @@ static void status(void *ctx, struct ctl_request *request, const json_t *args) C
 	(void)args;
 	node_counters(app->node, sums);
 	snprintf(boot, sizeof(boot), "%016llx", (unsigned long long)app->boot);
-	json_object_set_new(fields, "state",
-		json_string(node_control_ready(app->node) ? "ready" : "starting"));
+	json_object_set_new(
+		fields, "state", json_string(node_control_ready(app->node) ? "ready" : "starting"));
 	add_u64(fields, "node_id", app->conf.node.id);
 	json_object_set_new(fields, "boot", json_string(boot));
 	add_u64(fields, "uptime_s", (time_now_ns() - app->started_ns) / NS_PER_S);
@@ -200,7 +196,8 @@ static void page_of(const json_t *args, uint64_t *skip, uint64_t *limit)
 	const json_t *s = json_object_get(args, "skip");
 	const json_t *l = json_object_get(args, "limit");
 
-	*skip = json_is_integer(s) && json_integer_value(s) > 0 ? (uint64_t)json_integer_value(s) : 0;
+	*skip = json_is_integer(s) && json_integer_value(s) > 0 ? (uint64_t)json_integer_value(s)
+								: 0;
 	*limit = ROWS_MAX;
 	if (json_is_integer(l) && json_integer_value(l) > 0 && json_integer_value(l) < ROWS_MAX)
 		*limit = (uint64_t)json_integer_value(l);
@@ -208,8 +205,8 @@ static void page_of(const json_t *args, uint64_t *skip, uint64_t *limit)
 
 static void show_tags(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
 {
-	static const char *const names[] = {"type", "channel", "key", "version", "smv", "members",
-		"chunks", "pins", "idle_ms"};
+	static const char *const names[] = {
+		"type", "channel", "key", "version", "smv", "members", "chunks", "pins", "idle_ms"};
 	struct app *app = ctx;
 	struct node_tag_info info;
 	json_t *rows = json_array();
@@ -227,27 +224,27 @@ static void show_tags(void *ctx, struct ctl_request *request, const json_t *args
 			break;
 		for (unsigned i = 0; i < 16; i++)
 			snprintf(key + 2 * i, 3, "%02x", info.fence.key[i]);
-		json_array_append_new(rows,
-			json_pack("[i,o,s,I,I,i,i,i,I]", info.channel.type,
-				id_text(channel_key_id(&info.channel)), key,
-				(json_int_t)info.fence.version, (json_int_t)info.smv,
-				(int)info.members, (int)info.chunks, (int)info.pins,
-				(json_int_t)(info.idle_ns / NS_PER_MS)));
+		json_array_append_new(
+			rows, json_pack("[i,o,s,I,I,i,i,i,I]", info.channel.type,
+				      ctl_id_json(channel_key_id(&info.channel)), key,
+				      (json_int_t)info.fence.version, (json_int_t)info.smv,
+				      (int)info.members, (int)info.chunks, (int)info.pins,
+				      (json_int_t)(info.idle_ns / NS_PER_MS)));
 	}
 	reply_table(request, columns_of(names, 9), rows);
 }
 
 static void show_gateways(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
 {
-	static const char *const names[] = {"index", "gateway", "boot", "address", "state", "sessions",
-		"announced", "heard_ms"};
+	static const char *const names[] = {"index", "gateway", "boot", "address", "state",
+		"sessions", "announced", "heard_ms"};
 	struct app *app = ctx;
 	json_t *rows = json_array();
 	const uint64_t now = time_now_ns();
 	uint64_t skip, limit, n = 0;
 
 	page_of(args, &skip, &limit);
-	for (uint32_t i = 1; i < app->conf.limits.gateways; i++) {
+	for (uint32_t i = 1; i <= app->conf.limits.gateways; i++) {
 		struct presence_gateway_info info;
 		char boot[24];
 
@@ -256,11 +253,11 @@ static void show_gateways(void *ctx, struct ctl_request *request, const json_t *
 		if (json_array_size(rows) == limit)
 			break;
 		snprintf(boot, sizeof(boot), "%016llx", (unsigned long long)info.boot);
-		json_array_append_new(rows,
-			json_pack("[i,I,s,o,s,i,I,I]", (int)i, (json_int_t)info.gateway, boot,
-				addr_text(info.addr), info.alive ? "up" : "down", (int)info.sessions,
-				(json_int_t)(info.next_expected - 1),
-				(json_int_t)((now - info.heard_ns) / NS_PER_MS)));
+		json_array_append_new(
+			rows, json_pack("[i,I,s,o,s,i,I,I]", (int)i, (json_int_t)info.gateway, boot,
+				      addr_text(info.addr), info.alive ? "up" : "down",
+				      (int)info.sessions, (json_int_t)(info.next_expected - 1),
+				      (json_int_t)((now - info.heard_ns) / NS_PER_MS)));
 	}
 	reply_table(request, columns_of(names, 8), rows);
 }
@@ -277,9 +274,9 @@ static void show_drops(void *ctx, struct ctl_request *request, const json_t *arg
 	node_counters(app->node, sums);
 	for (unsigned i = 0; i < CTR_COUNT; i++)
 		if (all || sums[i] != 0)
-			json_array_append_new(rows,
-				json_pack("[s,I,s]", counter_name((enum counter)i),
-					(json_int_t)sums[i], counter_help((enum counter)i)));
+			json_array_append_new(
+				rows, json_pack("[s,I,s]", counter_name((enum counter)i),
+					      (json_int_t)sums[i], counter_help((enum counter)i)));
 	reply_table(request, columns_of(names, 3), rows);
 }
 
@@ -290,20 +287,30 @@ static void show_limits(void *ctx, struct ctl_request *request, const json_t *ar
 	struct node_limit limits[64];
 	const uint32_t n = node_limits(app->node, limits, 64);
 	json_t *rows = json_array();
+	uint64_t sums[CTR_COUNT];
+	struct port_info port;
 
 	(void)args;
 	for (uint32_t i = 0; i < n; i++)
-		json_array_append_new(rows,
-			json_pack("[s,I,I,s,I,s]", limits[i].name, (json_int_t)limits[i].used,
-				(json_int_t)limits[i].max, limits[i].unit, (json_int_t)limits[i].hits,
-				limits[i].when_reached));
+		json_array_append_new(
+			rows, json_pack("[s,I,I,s,I,s]", limits[i].name, (json_int_t)limits[i].used,
+				      (json_int_t)limits[i].max, limits[i].unit,
+				      (json_int_t)limits[i].hits, limits[i].when_reached));
+	node_counters(app->node, sums);
+	port_info(app->port, &port);
+	json_array_append_new(rows,
+		json_pack("[s,I,I,s,I,s]", "buffers",
+			(json_int_t)(port.buffers - port.buffers_free), (json_int_t)port.buffers,
+			"datagrams", (json_int_t)sums[CTR_DROP_NO_BUFFER],
+			"datagrams are dropped, routes end as route_no_buffer"));
 	reply_table(request, columns_of(names, 6), rows);
 }
 
 static void show_queues(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
 {
-	static const char *const names[] = {"worker", "turns", "busy_turns", "turn_max_us", "ring_depth",
-		"messages", "parked", "runnable", "inflight", "backlog", "retries_due"};
+	static const char *const names[] = {"worker", "turns", "busy_turns", "turn_max_us",
+		"ring_depth", "messages", "parked", "runnable", "inflight", "backlog",
+		"retries_due"};
 	struct app *app = ctx;
 	json_t *rows = json_array();
 

@@ -30,7 +30,6 @@ void port_close(struct port *port);
 
 const struct dgram_ops *port_dgram_ops(void);
 void *port_queue(struct port *port, uint32_t worker);
-struct counters;
 
 // Idle wait of one worker: sleeps until its queue has something, `wake` was called, or the deadline.
 // Uses rx interrupts where the port has them, the packet socket of af_packet/af_xdp, else short sleeps.

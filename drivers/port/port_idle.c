@@ -236,7 +236,6 @@ static void sleep_fd(struct port_idle *idle, uint64_t ns)
 		const struct timespec pause = {.tv_nsec = NS_PER_MS};
 
 		socket_option(idle->packet_fd, SO_ERROR);
-		atomic_fetch_add_explicit(&idle->socket_errors, 1, memory_order_relaxed);
 		nanosleep(&pause, NULL);
 	}
 }

@@ -21,7 +21,6 @@
 #define PORT_UDP_LEN 8u
 #define PORT_ICMP_LEN 8u
 #define PORT_FRAME_MIN 60u  // Ethernet's least frame without its check sequence
-#define PORT_HEADERS_MAX 46u  // Ethernet, VLAN, IPv4, UDP
 #define PORT_TEMPLATE_BYTES 48u  // headers in whole 16-byte moves; written before a payload
 #define PORT_TTL 64u
 

@@ -93,7 +93,6 @@ struct port_idle {
 	// worker: rw
 	uint32_t empty;  // calls in a row without a frame or a wake-up
 	_Atomic uint64_t sleeps;
-	_Atomic uint64_t socket_errors;
 };
 
 struct port_queue {
@@ -132,7 +131,7 @@ struct port {
 	struct rte_mempool *pool;
 	struct neigh_table *neigh;
 	// control: rw
-	uint64_t next_link_ns, next_flush_ns;
+	uint64_t next_link_ns;
 	int link_socket;
 	_Atomic uint32_t link_up;
 	struct port_queue queue[WORKERS_MAX];

@@ -169,6 +169,13 @@ uint32_t channel_table_count(const struct channel_table *table)
 	return table->index.count;
 }
 
+bool channel_table_has_room(const struct channel_table *table)
+{
+	const struct table_control *c = table->control;
+
+	return c->free_head != 0 || c->top <= table->limit;
+}
+
 struct channel *channel_table_next(struct channel_table *table, uint32_t *at)
 {
 	const struct table_control *c = table->control;

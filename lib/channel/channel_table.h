@@ -23,6 +23,8 @@ struct channel *channel_table_get(
 // period with `use` grown. Its tag must have been taken off before.
 void channel_table_remove(struct channel_table *table, struct channel *channel) CONTROL_ONLY;
 uint32_t channel_table_count(const struct channel_table *table) CONTROL_ONLY;
+// False too while all that is left are records whose grace period goes on.
+bool channel_table_has_room(const struct channel_table *table) CONTROL_ONLY;
 
 // Walks all channels; start with *at = 0. Returns: NULL at the end.
 struct channel *channel_table_next(struct channel_table *table, uint32_t *at) CONTROL_ONLY;

@@ -146,7 +146,6 @@ static void registered(
 	link->topology_version = m->topology_version;
 	link->epoch = ++link->epochs;
 	link->up = true;
-	link->up_ns = core->now_ns;
 	link->heard_ns = core->now_ns;
 	link->beat_due_ns = core->now_ns;
 	link->beat_stamp = 0;

@@ -173,12 +173,6 @@ static int fill(
 		p->m.sender_gateway = core->config.client_id;
 		p->m.sender_slot = slot;
 		p->m.sender_gen = session->gen;
-		// The node leaves the sender's own session out as long as it knows it under the
-		// registration the message was sent with. Over a new one this memory does.
-		client_seen_add(core->seen,
-			client_delivery_print(channel_key_hash(&p->m.channel),
-				publish->message_id, slot, session->gen),
-			core->now_ns);
 	}
 	return 0;
 }

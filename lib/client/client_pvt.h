@@ -37,7 +37,6 @@ struct client_link {
 	uint8_t workers;
 	uint64_t topology_version;
 	uint64_t heard_ns;  // last datagram that passed all checks
-	uint64_t up_ns;
 	uint64_t hello_due_ns;
 	uint64_t hello_first_ns;  // of this round
 	uint32_t hello_tries;

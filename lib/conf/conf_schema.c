@@ -6,7 +6,6 @@
 #include "base_time.h"
 
 #define AT(field) offsetof(struct conf, field), sizeof(((struct conf *)0)->field)
-#define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 #define TIB (UINT64_C(1) << 40)

@@ -25,8 +25,8 @@ struct node_worker;
 // Where tags come from: pages of the authoritative store. Context: control core; a page per call, bounded.
 struct node_source_ops {
 	int (*position)(void *source, struct store_position *position);
-	int (*next_channel)(void *source, const struct channel_key *cursor,
-		struct store_channel *channel);
+	int (*next_channel)(
+		void *source, const struct channel_key *cursor, struct store_channel *channel);
 	int (*page)(void *source, const struct channel_key *key, enum store_list list,
 		struct id_view after, uint32_t max, uint8_t *uids, uint32_t cap,
 		struct store_page *page);
@@ -35,7 +35,7 @@ struct node_source_ops {
 
 struct node_params {
 	uint64_t id;
-	uint64_t boot;       // differs at every start
+	uint64_t boot;  // differs at every start
 	uint64_t cluster_id;
 	struct net_addr addr;  // own address, port = base of the range
 	uint16_t mtu;
@@ -84,8 +84,8 @@ uint32_t node_control_step(struct node *node, uint64_t now_ns) CONTROL_ONLY;
 // The feed. HELLO's fields to send on (re)connect; WELCOME and DELTA as they arrive.
 // Returns: 0; -EPROTO: a gap or a foreign generation, reconnect with a fresh HELLO.
 void node_control_feed_hello(const struct node *node, struct store_feed_frame *hello) CONTROL_ONLY;
-int node_control_feed(struct node *node, const struct store_feed_frame *frame, uint64_t now_ns)
-	CONTROL_ONLY;
+int node_control_feed(
+	struct node *node, const struct store_feed_frame *frame, uint64_t now_ns) CONTROL_ONLY;
 void node_control_feed_lost(struct node *node, uint64_t now_ns) CONTROL_ONLY;
 // Commit number that all workers act on: what APPLIED may say.
 uint64_t node_control_applied(struct node *node) CONTROL_ONLY;
@@ -96,10 +96,10 @@ bool node_control_ready(const struct node *node) CONTROL_ONLY;
 
 struct node_worker_stats {
 	uint64_t turns, busy_turns;
-	uint64_t turn_max_ns;      // longest turn
+	uint64_t turn_max_ns;  // longest turn
 	struct fanout_stats fanout;
 	struct delivery_stats delivery;
-	uint32_t ring_depth_max;   // of its inbound rings, now
+	uint32_t ring_depth_max;  // of its rings, now
 };
 struct node_limit {
 	const char *name, *unit, *when_reached;
@@ -107,8 +107,8 @@ struct node_limit {
 };
 // Sums the counters of all threads into `out`. Context: control core, relaxed reads.
 void node_counters(const struct node *node, uint64_t out[CTR_COUNT]) CONTROL_ONLY;
-void node_worker_stats(const struct node *node, uint32_t worker, struct node_worker_stats *stats)
-	CONTROL_ONLY;
+void node_worker_stats(
+	const struct node *node, uint32_t worker, struct node_worker_stats *stats) CONTROL_ONLY;
 // Fills up to `max` limits. Returns: number.
 uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_t max) CONTROL_ONLY;
 
@@ -120,6 +120,6 @@ struct node_tag_info {
 	uint64_t idle_ns;
 };
 // Walks live tags: start with *at = 0. Returns: false at the end.
-bool node_next_tag(struct node *node, uint32_t *at, uint64_t now_ns, struct node_tag_info *info)
-	CONTROL_ONLY;
+bool node_next_tag(
+	struct node *node, uint32_t *at, uint64_t now_ns, struct node_tag_info *info) CONTROL_ONLY;
 struct presence *node_presence(struct node *node) CONTROL_ONLY;

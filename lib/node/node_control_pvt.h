@@ -79,12 +79,14 @@ struct node_feed {
 	bool synced;  // the channel table was read in full
 	bool scanning;  // else, while not synced: channels not seen are being taken out
 	bool checked;  // the source has the generation being read
+	bool missed;  // there are channels the table had no room for
 	uint64_t generation, commit;
 	uint64_t applied;  // all workers act on it
 	uint64_t asked;  // what the grace period under way will make `applied`; 0: none
 	uint32_t scan;
 	uint32_t sweep_at;
 	uint64_t retry_ns;
+	uint64_t reread_ns;  // not before, for what was missed
 	struct channel_key cursor;
 };
 

@@ -13,6 +13,24 @@
 
 #define SCAN_CHANNELS 256u  // of one step
 #define SOURCE_RETRY_NS UINT64_C(50000000)
+#define REREAD_NS UINT64_C(1000000000)
+
+// Whether a channel that is not in the table does not exist.
+static void tell_complete(struct node *node)
+{
+	const struct node_feed *feed = &node->control->feed;
+
+	atomic_store_explicit(&node->channels->complete,
+		feed->synced && feed->known && !feed->missed, memory_order_release);
+}
+
+// The table is full. What it lacks is looked for when it has room again.
+static void no_room(struct node *node)
+{
+	counter_add(own(node), CTR_LIMIT_CHANNELS, 1);
+	node->control->feed.missed = true;
+	tell_complete(node);
+}
 
 // --- hello, welcome, lost -------------------------------------------------------------------------------
 
@@ -152,7 +170,7 @@ static int delta(struct node *node, const struct store_delta *d, uint64_t now_ns
 		if (channel != NULL)
 			apply(node, channel, d, now_ns);
 		else
-			counter_add(own(node), CTR_LIMIT_CHANNELS, 1);
+			no_room(node);
 	}
 	feed->commit = d->commit;
 	return 0;
@@ -226,7 +244,7 @@ static void found(struct node *node, const struct store_channel *sc, uint64_t no
 	if (channel == NULL)
 		channel = channel_table_get(node->channels, &sc->key);
 	if (channel == NULL) {
-		counter_add(own(node), CTR_LIMIT_CHANNELS, 1);
+		no_room(node);
 		return;
 	}
 	nc = node_channel_of(node, channel);
@@ -255,6 +273,7 @@ static uint32_t scan_some(struct node *node, uint64_t now_ns)
 			if (source_ready(node, now_ns)) {
 				feed->scanning = false;
 				feed->sweep_at = 0;
+				tell_complete(node);
 			} else {
 				feed->cursor = (struct channel_key){0};
 			}
@@ -281,7 +300,7 @@ static uint32_t sweep_some(struct node *node)
 
 		if (channel == NULL) {
 			feed->synced = true;
-			atomic_store_explicit(&node->channels->complete, true, memory_order_release);
+			tell_complete(node);
 			return i + 1;
 		}
 		if (node_channel_of(node, channel)->scan != feed->scan)
@@ -290,11 +309,29 @@ static uint32_t sweep_some(struct node *node)
 	return SCAN_CHANNELS;
 }
 
+// Reads all channels again, beside a table that is in use: it finds those that had no room, and changes
+// nothing of the others. With the table full and its channels coming and going, once in REREAD_NS.
+static void reread(struct node *node, uint64_t now_ns) CONTROL_ONLY;
+static void reread(struct node *node, uint64_t now_ns)
+{
+	struct node_feed *feed = &node->control->feed;
+
+	if (feed->scanning || now_ns < feed->reread_ns || !channel_table_has_room(node->channels))
+		return;
+	feed->reread_ns = now_ns + REREAD_NS;
+	feed->missed = false;
+	feed->scanning = true;
+	feed->checked = false;
+	feed->cursor = (struct channel_key){0};
+}
+
 uint32_t node_feed_step(struct node *node, uint64_t now_ns)
 {
 	struct node_feed *feed = &node->control->feed;
 
-	if (!feed->known || feed->synced || now_ns < feed->retry_ns)
+	if (feed->synced && feed->missed)
+		reread(node, now_ns);
+	if (!feed->known || now_ns < feed->retry_ns || (feed->synced && !feed->scanning))
 		return 0;
 	if (!feed->scanning)
 		return sweep_some(node);

@@ -65,7 +65,7 @@ static enum wire_status register_gateway(
 
 	if (presence_gateway_up(node->presence, h->sender, h->boot, request->from, mtu, now_ns) <
 		0) {
-		counter_add(own(node), CTR_ANNOUNCE_LIMIT, 1);
+		counter_add(own(node), CTR_LIMIT_GATEWAYS, 1);
 		return WIRE_LIMIT;
 	}
 	if (!known)

@@ -15,32 +15,32 @@
 // worker -> control
 enum node_request_kind {
 	NODE_REQ_DATAGRAM = 1,  // HELLO, HEARTBEAT, ANNOUNCE, BYE: checked, body copied
-	NODE_REQ_TAG = 2,       // a message waits for a tag of `channel`
+	NODE_REQ_TAG = 2,  // a message waits for a tag of `channel`
 };
 struct node_request {
 	uint8_t kind;
 	uint8_t worker;
 	uint16_t bytes;
-	uint32_t channel, use;       // TAG
-	struct net_addr from;        // DATAGRAM
+	uint32_t channel, use;  // TAG
+	struct net_addr from;  // DATAGRAM
 	struct wire_header header;
-	uint8_t body[];              // ring items are sized by the port's MTU
+	uint8_t body[];  // ring items are sized by the port's MTU
 };
 
 // control -> worker
 enum node_reply_kind {
-	NODE_REP_DATAGRAM = 1,      // send this body
+	NODE_REP_DATAGRAM = 1,  // send this body
 	NODE_REP_GATEWAY_DOWN = 2,  // end what is in flight to it
 	NODE_REP_CHANNEL_GONE = 3,  // end what is queued for it
 };
 struct node_reply {
 	uint8_t kind;
-	uint8_t type;                // DATAGRAM: enum wire_type
+	uint8_t type;  // DATAGRAM: enum wire_type
 	uint16_t bytes;
-	uint32_t index, use;         // GATEWAY_DOWN, CHANNEL_GONE
+	uint32_t index, use;  // GATEWAY_DOWN, CHANNEL_GONE
 	struct net_addr to;
 	uint64_t receiver_boot;
-	uint8_t body[256];           // answers are short
+	uint8_t body[256];  // answers are short
 };
 
 // worker -> worker: a datagram that came in on the wrong queue, or a PUBLISH sent to the wrong port

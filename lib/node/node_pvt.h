@@ -34,6 +34,7 @@ struct node_worker {
 	// worker: rw, control: relaxed reads
 	struct counters *counters;
 	_Atomic uint64_t turns, busy_turns, turn_max_ns;
+	_Atomic uint32_t frames_incomplete;
 	// worker: rw
 	struct wire_lane lane;
 	struct node_senders *senders;

@@ -8,12 +8,14 @@
 #include <stdlib.h>
 
 #define WAYS 8u
+#define LOOKED_AT 64u  // entries, for room elsewhere
 #define IDLE_NS (UINT64_C(120) * 1000000000u)
 
 struct node_senders {
 	struct node_sender *entry;
 	uint32_t sets;  // power of two
 	uint32_t limit;
+	uint32_t hand;  // where make_room looks next
 	_Atomic uint32_t count;  // control: relaxed reads
 };
 
@@ -57,7 +59,7 @@ static struct node_sender *set_of(struct node_senders *s, const struct wire_head
 	return &s->entry[(size_t)(hash & (s->sets - 1)) * WAYS];
 }
 
-// True when `a` is to go before `b`: free ones first, then unproven ones, then the longest silent.
+// True when `a` is to go before `b`: unproven ones first, then the longest silent.
 static bool goes_before(const struct node_sender *a, const struct node_sender *b)
 {
 	if (a->state != b->state)
@@ -65,34 +67,56 @@ static bool goes_before(const struct node_sender *a, const struct node_sender *b
 	return a->heard_ns < b->heard_ns;
 }
 
+static bool displaceable(const struct node_sender *e, uint64_t now_ns)
+{
+	return e->state == NODE_SENDER_UNPROVEN ||
+	       (e->state == NODE_SENDER_PROVEN && now_ns - e->heard_ns >= IDLE_NS);
+}
+
+// At the limit, for a sender whose own set has nobody to displace: takes somebody out elsewhere. Otherwise
+// strangers who fill the table would keep everybody out who falls into an empty set.
+static bool make_room(struct node_senders *s, uint64_t now_ns)
+{
+	const uint32_t entries = s->sets * WAYS;
+
+	for (uint32_t i = 0; i < LOOKED_AT; i++) {
+		struct node_sender *e = &s->entry[s->hand++ & (entries - 1)];
+
+		if (!displaceable(e, now_ns))
+			continue;
+		e->state = NODE_SENDER_FREE;
+		return true;
+	}
+	return false;
+}
+
 struct node_sender *node_senders_take(
 	struct node_senders *senders, const struct wire_header *header, uint64_t now_ns)
 {
-	struct node_sender *set = set_of(senders, header), *victim = &set[0];
+	struct node_sender *set = set_of(senders, header), *used = NULL, *victim = NULL;
 	const uint32_t count = node_senders_count(senders);
 
 	for (uint32_t i = 0; i < WAYS; i++) {
 		struct node_sender *e = &set[i];
 
-		if (e->state != NODE_SENDER_FREE && e->sender == header->sender &&
-			e->boot == header->boot && e->lane == header->lane) {
+		if (e->state == NODE_SENDER_FREE) {
+			victim = e;
+			continue;
+		}
+		if (e->sender == header->sender && e->boot == header->boot &&
+			e->lane == header->lane) {
 			e->heard_ns = now_ns;
 			return e;
 		}
-		// At the limit a free place is none: somebody else has to go.
-		if (e->state == NODE_SENDER_FREE && count >= senders->limit)
-			continue;
-		if (victim->state == NODE_SENDER_FREE && count >= senders->limit)
-			victim = e;
-		else if (goes_before(e, victim))
-			victim = e;
+		if (used == NULL || goes_before(e, used))
+			used = e;
 	}
-	if (victim->state == NODE_SENDER_FREE && count >= senders->limit)
-		return NULL;
-	if (victim->state == NODE_SENDER_PROVEN && now_ns - victim->heard_ns < IDLE_NS)
-		return NULL;
-	if (victim->state == NODE_SENDER_FREE)
+	if (victim != NULL && count < senders->limit)
 		atomic_store_explicit(&senders->count, count + 1, memory_order_relaxed);
+	else if (used != NULL && displaceable(used, now_ns))
+		victim = used;
+	else if (victim == NULL || !make_room(senders, now_ns))
+		return NULL;
 	*victim = (struct node_sender){
 		.sender = header->sender,
 		.boot = header->boot,

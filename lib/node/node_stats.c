@@ -13,8 +13,10 @@ void node_counters(const struct node *node, uint64_t out[CTR_COUNT])
 
 static uint32_t deepest(const struct node *node, const struct node_worker *w)
 {
+	const uint32_t out = wq_spsc_depth(&w->to_control);
 	uint32_t max = wq_spsc_depth(&w->from_control);
 
+	max = out > max ? out : max;
 	for (uint32_t from = 0; from < node->params.workers; from++) {
 		const uint32_t depth = wq_spsc_depth(&w->from_worker[from]);
 
@@ -41,7 +43,8 @@ void node_worker_stats(const struct node *node, uint32_t worker, struct node_wor
 uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_t max)
 {
 	const struct node_params *p = &node->params;
-	uint64_t messages = 0, parked = 0, inflight = 0, senders = 0, hits[CTR_COUNT];
+	uint64_t messages = 0, parked = 0, inflight = 0, senders = 0, frames = 0;
+	uint64_t ring = 0, hits[CTR_COUNT];
 	struct presence_stats presence;
 	uint32_t n = 0;
 
@@ -55,6 +58,9 @@ uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_
 		parked += stats.fanout.parked;
 		inflight += stats.delivery.inflight;
 		senders += node_senders_count(node->worker[w].senders);
+		frames += atomic_load_explicit(
+			&node->worker[w].frames_incomplete, memory_order_relaxed);
+		ring = stats.ring_depth_max > ring ? stats.ring_depth_max : ring;
 	}
 	const struct node_limit all[] = {
 		{"channels", "channels", "new channels are refused",
@@ -62,7 +68,7 @@ uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_
 		{"uids", "uids", "announces and tag builds are refused", presence.uids, p->uids,
 			hits[CTR_LIMIT_UIDS]},
 		{"gateways", "incarnations", "HELLO of a further gateway is refused",
-			presence.gateways, p->gateways, hits[CTR_ANNOUNCE_LIMIT]},
+			presence.gateways, p->gateways, hits[CTR_LIMIT_GATEWAYS]},
 		{"tag_memory", "bytes", "tag builds are refused", tag_space_bytes(node->tags),
 			p->tag_bytes, hits[CTR_LIMIT_TAG_MEMORY]},
 		{"messages", "messages", "publishes are answered busy", messages,
@@ -73,6 +79,13 @@ uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_
 			(uint64_t)p->delivery.inflight * p->workers, hits[CTR_ROUTE_OVERFLOW]},
 		{"senders", "senders", "datagrams of further senders are dropped", senders,
 			(uint64_t)p->senders * p->workers, hits[CTR_DROP_SENDERS_FULL]},
+		{"frames", "incomplete frames", "segments of further frames are dropped", frames,
+			(uint64_t)p->frames * p->workers, hits[CTR_DROP_REASSEMBLY_FULL]},
+		{"ring", "items of the fullest",
+			"requests, answers and handed datagrams are dropped", ring,
+			(uint64_t)node->worker[0].from_control.mask + 1,
+			hits[CTR_DROP_HANDOFF_FULL] + hits[CTR_DROP_CONTROL_FULL] +
+				hits[CTR_DROP_REPLY_FULL]},
 	};
 
 	for (; n < max && n < sizeof(all) / sizeof(all[0]); n++)

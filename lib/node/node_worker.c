@@ -28,6 +28,8 @@ uint32_t node_worker_turn(struct node_worker *worker, uint64_t now_ns)
 	work += fanout_run(w->fanout, now_ns);
 	fanout_flush(w->fanout, now_ns);
 	node_tx_flush(w);
+	atomic_store_explicit(
+		&w->frames_incomplete, wire_reassembly_pending(w->frames), memory_order_relaxed);
 	rcu_reader_quiescent();
 	node_tx_wake(w);
 	bump(&w->turns, 1);

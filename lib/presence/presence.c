@@ -155,7 +155,6 @@ void presence_stats(const struct presence *p, struct presence_stats *stats)
 	*stats = (struct presence_stats){
 		.uids = p->uids,
 		.uids_quarantined = p->uids_quarantined,
-		.uids_limit = p->limits.uids,
 		.sessions = p->sessions,
 		.uids_online = p->uids_online,
 		.gateways = p->gateways,

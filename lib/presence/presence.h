@@ -51,7 +51,7 @@ uint32_t presence_uid_count(const struct presence *p) CONTROL_ONLY;
 
 // --- gateways ---------------------------------------------------------------------------------------
 
-// Registers an incarnation, or finds it. An older boot of the same gateway id ends.
+// Registers an incarnation, or finds it: then its address moves and its MTU stays. An older boot of the same gateway id ends.
 // Returns: index > 0; -ENOSPC when the table is full.
 int presence_gateway_up(struct presence *p, uint64_t gateway, uint64_t boot, struct net_addr addr,
 	uint16_t mtu, uint64_t now_ns) CONTROL_ONLY;
@@ -102,7 +102,7 @@ int presence_session_close(struct presence *p, uint32_t gateway, uint32_t slot, 
 uint32_t presence_step(struct presence *p, uint32_t steps, uint64_t now_ns) CONTROL_ONLY;
 
 struct presence_stats {
-	uint32_t uids, uids_quarantined, uids_limit;
+	uint32_t uids, uids_quarantined;
 	uint32_t sessions, uids_online;
 	uint32_t gateways, gateways_sweeping;
 	uint64_t bytes;

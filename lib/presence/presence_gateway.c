@@ -77,14 +77,13 @@ static void fifo_append(struct presence *p, uint32_t *head, uint32_t *tail, uint
 
 // --- up and down ------------------------------------------------------------------------------------
 
-static void move_to(struct presence_gateway *g, struct net_addr addr, uint16_t mtu)
+static void move_to(struct presence_gateway *g, struct net_addr addr)
 {
 	uint64_t word;
 
 	_Static_assert(sizeof(addr) == sizeof(word), "an address is one store");
 	memcpy(&word, &addr, sizeof(word));
 	__atomic_store_n((uint64_t *)&g->addr, word, __ATOMIC_RELEASE);
-	g->mtu = mtu;
 }
 
 // Takes an entry and fills it in; nobody can find it yet. Returns: index, 0 when the table is full.
@@ -114,8 +113,8 @@ int presence_gateway_up(struct presence *p, uint64_t gateway, uint64_t boot, str
 
 	if (i != 0) {
 		g = &p->gateway[i];
-		if (!net_addr_equal(g->addr, addr) || g->mtu != mtu)
-			move_to(g, addr, mtu);
+		if (!net_addr_equal(g->addr, addr))
+			move_to(g, addr);
 		presence_gateway_heard(p, i, now_ns);
 		return (int)i;
 	}
@@ -128,7 +127,8 @@ int presence_gateway_up(struct presence *p, uint64_t gateway, uint64_t boot, str
 	g = &p->gateway[i];
 	g->gateway = gateway;
 	g->boot = boot;
-	move_to(g, addr, mtu);
+	g->mtu = mtu;
+	move_to(g, addr);
 	p->control[i] = (struct gateway_control){
 		.presence = p,
 		.next_expected = 1,

@@ -42,7 +42,7 @@ static inline uint64_t route_session(uint64_t route)
 // grace period and a full sweep of its routes, with `use` grown by one.
 struct presence_gateway {
 	_Alignas(64) _Atomic bool alive;
-	uint16_t mtu;
+	uint16_t mtu;  // of its first HELLO: what a worker opened for it must go on fitting
 	_Atomic uint32_t
 		use;  // how often this entry was given out: worker state kept per index resets on change
 	// A gateway that says HELLO again from another address moves in place, in one 8-byte store; a

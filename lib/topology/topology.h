@@ -9,7 +9,6 @@
 #include "base_id.h"
 
 #define TOPOLOGY_SLOTS_MAX 256u
-#define TOPOLOGY_NODES_MAX 64u
 
 struct topology_slot {
 	uint32_t slot;  // 1..

@@ -14,6 +14,10 @@ int wq_spsc_init(struct wq_spsc *ring, uint32_t capacity, uint32_t item_bytes)
 	ring->items = calloc(capacity, item_bytes);
 	if (ring->items == NULL)
 		return -ENOMEM;
+	// Every page is touched now: a producer must not meet a page fault, and what a ring takes is taken
+	// at the start.
+	for (size_t at = 0; at < (size_t)capacity * item_bytes; at += 4096)
+		*(volatile uint8_t *)(ring->items + at) = 0;
 	ring->mask = capacity - 1;
 	ring->item_bytes = item_bytes;
 	return 0;

@@ -82,9 +82,12 @@ static inline void wq_spsc_drop(struct wq_spsc *ring)
 	atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 }
 
-// Items waiting; a snapshot. Context: any.
+// Items waiting; a snapshot, never over the capacity. Context: any. The head is read first: it never
+// overtakes a tail read later, while a tail read first could be behind it.
 static inline uint32_t wq_spsc_depth(const struct wq_spsc *ring)
 {
-	return atomic_load_explicit(&ring->tail, memory_order_relaxed) -
-		atomic_load_explicit(&ring->head, memory_order_relaxed);
+	const uint32_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+	const uint32_t depth = atomic_load_explicit(&ring->tail, memory_order_relaxed) - head;
+
+	return depth <= ring->mask ? depth : ring->mask + 1;
 }

@@ -112,7 +112,12 @@ static void create(struct fixture *f, const char *program)
 		.node_id = 5,
 		.cluster_id = 6,
 		.map_bytes = 64 << 20,
-		.fence_wait_ns = 20 * NS_PER_S};
+		.fence_wait_ns = 20 * NS_PER_S,
+		.journal_commits = 2001,
+		.dedup_commits = 2002,
+		.stage_commits = 2003,
+		.stages = 17,
+		.feed_backlog_bytes = 3 << 20};
 
 	assert_int_equal(meta_child_create(&params, &f->child), 0);
 }
@@ -177,6 +182,32 @@ CONTROL_ONLY static json_t *mutate(struct fixture *f, const char *uid)
 	json_decref(request);
 	ctl_pipe_destroy(pipe);
 	return answer;
+}
+
+CONTROL_ONLY static void the_child_is_given_every_option_of_the_configuration(void **state)
+{
+	static const char *const wanted[] = {"--run-dir", "--data-dir", "--node-id 5",
+		"--cluster-id 6", "--map-size 67108864", "--fence-wait-ms 20000",
+		"--journal-commits 2001", "--dedup-commits 2002", "--stage-commits 2003",
+		"--stages 17", "--feed-backlog 3145728", "--log-level error"};
+	struct fixture *f = *state;
+	char path[64], line[4096];
+	size_t len;
+	FILE *in;
+
+	create(f, metad_path);
+	UNTIL(f, feed_info(f).connected);
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)child_info(f).pid);
+	in = fopen(path, "re");
+	assert_non_null(in);
+	len = fread(line, 1, sizeof(line) - 1, in);
+	fclose(in);
+	line[len] = '\0';
+	for (size_t i = 0; i < len; i++)
+		line[i] = line[i] == '\0' ? ' ' : line[i];
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+		if (strstr(line, wanted[i]) == NULL)
+			fail_msg("no \"%s\" in: %s", wanted[i], line);
 }
 
 CONTROL_ONLY static void a_child_serves_the_feed_and_mutations_are_fenced(void **state)
@@ -383,6 +414,7 @@ int main(int argc, char **argv)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
+		T(the_child_is_given_every_option_of_the_configuration),
 		T(a_child_serves_the_feed_and_mutations_are_fenced),
 		T(a_killed_child_comes_back_and_the_feed_goes_on),
 		T(a_stop_is_clean_and_final),

@@ -126,6 +126,8 @@ static void fake_tx(void *queue, struct dgram **d, uint16_t n)
 {
 	struct fake_port *port = queue;
 
+	if (port->on_tx != NULL)
+		port->on_tx();
 	for (uint16_t i = 0; i < n; i++) {
 		struct fake_dgram *f = fake_of(d[i]);
 

@@ -22,6 +22,7 @@ struct fake_port {
 	bool keep_sent;  // sent datagrams stay with the port until fake_port_complete
 	bool record_sent;  // copies of what was sent are kept for fake_port_sent
 	uint32_t fail_alloc;  // this many calls of alloc fail from now
+	void (*on_tx)(void);  // called by each call of tx: what another thread does meanwhile
 
 	// what happened
 	uint64_t allocs, frees, holds, txs, tx_bytes, rxs;

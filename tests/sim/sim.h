@@ -25,7 +25,7 @@
 #define SIM_CHANNELS 6u
 #define SIM_GATEWAYS 4u
 #define SIM_PUBLISHERS 2u
-#define SIM_STATES_MAX 512u    // versions of one channel's membership
+#define SIM_STATES_MAX 512u  // versions of one channel's membership
 #define SIM_MESSAGES_MAX 512u
 #define SIM_SESSIONS_MAX 512u  // of one gateway, over its life
 #define SIM_MUTATIONS_MAX 512u
@@ -57,15 +57,16 @@ struct sim_params {
 	uint64_t delay_min_ns, delay_max_ns;
 	uint64_t ttl_ns;
 	bool auth, crashes, slow_gateway;
-	bool strangers;     // datagrams of peers that nobody knows
-	bool jumps;         // the clock goes on by seconds at once
+	bool strangers;  // datagrams of peers that nobody knows
+	bool jumps;  // the clock goes on by seconds at once
 	bool store_faults;  // the store's backend fails now and then
-	bool tiny;          // limits of the node so small that all of them are reached
-	bool starve;        // a quiet network, one huge channel, one deaf gateway
-	bool perfect;       // datagrams come twice at worst, nobody closes, stops or hesitates
+	bool slow_feed;  // the feed is far behind the store
+	bool tiny;  // limits of the node so small that all of them are reached
+	bool starve;  // a quiet network, one huge channel, one deaf gateway
+	bool perfect;  // datagrams come twice at worst, nobody closes, stops or hesitates
 	uint32_t actions;
 	bool trace;
-	bool hash;          // keep a hash of the trace
+	bool hash;  // keep a hash of the trace
 };
 
 // One version of a channel's membership and when it may have been in use.
@@ -74,7 +75,7 @@ struct sim_state {
 	bool exists;
 	uint64_t smv;
 	uint64_t begin_ns;  // its mutation was proposed
-	uint64_t end_ns;    // the next mutation has returned success
+	uint64_t end_ns;  // the next mutation has returned success
 };
 struct sim_channel {
 	struct channel_key key;
@@ -86,7 +87,7 @@ struct sim_channel {
 	bool tag_present;
 	uint32_t removals;  // of the channel; a re-created one starts a new sequence
 	uint64_t returned_smv;  // of the newest mutation that returned success
-	uint64_t stage_index;   // log index of the last chunk of an open stage; 0: none
+	uint64_t stage_index;  // log index of the last chunk of an open stage; 0: none
 	uint64_t pushed_seq[SIM_GATEWAYS];  // last one pushed in order
 };
 
@@ -98,9 +99,9 @@ struct sim_fence {
 };
 
 struct sim_mutation {
-	bool open;       // somebody waits for its return
+	bool open;  // somebody waits for its return
 	bool returned;
-	bool applied;    // its result stands in `result`
+	bool applied;  // its result stands in `result`
 	bool stage_failed;
 	uint8_t op, list;
 	uint32_t channel;
@@ -109,7 +110,7 @@ struct sim_mutation {
 	uint32_t state;  // index made, 0 when nothing changed
 	uint32_t chunks, chunks_sent;  // of a large one; 0: in one command
 	uint32_t base_unique;
-	uint64_t base;                 // of its de-duplication keys
+	uint64_t base;  // of its de-duplication keys
 	struct store_result result;
 };
 
@@ -141,9 +142,10 @@ struct sim_publisher {
 struct sim_message {
 	uint64_t id;
 	uint32_t first;  // the message this one repeats; itself otherwise
-	bool repeated;   // published again
+	bool repeated;  // published again
 	uint32_t channel, publisher;
 	enum tagcast_ack ack;
+	uint64_t echo_boot;  // registration of the sender's gateway
 	uint32_t payload, echo_gateway, echo_session;  // echo_session UINT32_MAX: none
 	uint64_t sent_ns, outcome_ns;
 	int status;
@@ -172,10 +174,10 @@ struct sim {
 	uint64_t packet_seq;
 	int64_t dgrams, dgrams_max;  // alive in the node's hands; most there may be
 	uint64_t stranger_in, stranger_out;  // bytes
-	uint64_t repeats;                    // datagrams that came to the node a second time
-	uint64_t busy_ns[WORKERS_MAX];       // until when a worker's turn takes
+	uint64_t repeats;  // datagrams that came to the node a second time
+	uint64_t busy_ns[WORKERS_MAX];  // until when a worker's turn takes
 	struct net_addr node_addr;
-	bool quiet;      // no faults any more
+	bool quiet;  // no faults any more
 	struct sim_queue *queue[WORKERS_MAX];
 	// node
 	struct node *node;
@@ -207,7 +209,7 @@ struct sim {
 // *hash: of the trace, when asked for.
 int sim_run(const struct sim_params *params, char *failure, size_t failure_bytes, uint64_t *hash);
 uint64_t sim_random(struct sim *s);
-uint32_t sim_below(struct sim *s, uint32_t n);            // 0..n-1
+uint32_t sim_below(struct sim *s, uint32_t n);  // 0..n-1
 bool sim_chance(struct sim *s, uint32_t permille);
 // The same for the story, which is independent of what the world does with it.
 uint32_t sim_story_below(struct sim *s, uint32_t n);
@@ -254,8 +256,8 @@ void sim_uid_name(uint32_t uid, char name[16]);
 // sim_story.c
 void sim_story_act(struct sim *s);
 struct sim_session *sim_story_open(struct sim *s, uint32_t g, uint32_t uid);
-struct sim_message *sim_story_publish(struct sim *s, uint32_t channel, enum tagcast_ack ack,
-	uint32_t payload);
+struct sim_message *sim_story_publish(
+	struct sim *s, uint32_t channel, enum tagcast_ack ack, uint32_t payload);
 // A datagram of a peer that nobody knows.
 void sim_story_stranger(struct sim *s);
 // What a message carries.
@@ -266,20 +268,20 @@ void sim_starve(struct sim *s);
 
 // sim_wire.c
 void sim_wire_out(struct sim *s, struct net_addr to, const uint8_t *bytes, uint16_t len);
-const struct sim_fence *sim_wire_fence(const struct sim *s, uint32_t channel, const uint8_t *key,
-	uint64_t version);
+const struct sim_fence *sim_wire_fence(
+	const struct sim *s, uint32_t channel, const uint8_t *key, uint64_t version);
 
 // sim_check.c
-void sim_check_applied(struct sim *s, uint32_t mutation, uint64_t index,
-	const struct store_result *result);
-void sim_check_chunk(struct sim *s, uint32_t mutation, uint64_t index,
-	const struct store_result *result);
+void sim_check_applied(
+	struct sim *s, uint32_t mutation, uint64_t index, const struct store_result *result);
+void sim_check_chunk(
+	struct sim *s, uint32_t mutation, uint64_t index, const struct store_result *result);
 void sim_check_returned(struct sim *s, uint32_t mutation);
-void sim_check_deliver(struct sim *s, uint32_t g, struct sim_session *session,
-	const struct tagcast_message *m);
+void sim_check_deliver(
+	struct sim *s, uint32_t g, struct sim_session *session, const struct tagcast_message *m);
 void sim_check_tags(struct sim *s);
 void sim_check_limits(struct sim *s);
 void sim_check_idle(struct sim *s);
-void sim_check_outcome(struct sim *s, const struct sim_message *m,
-	const struct tagcast_outcome *outcome);
+void sim_check_outcome(
+	struct sim *s, const struct sim_message *m, const struct tagcast_outcome *outcome);
 void sim_check_end(struct sim *s);

@@ -62,7 +62,7 @@ static void check_repeated(struct sim *s, uint32_t index, const struct store_res
 	if (!result->repeated)
 		sim_fail(s, "mutation %u was applied twice", index);
 	else if (result->code != first->code || result->commit != first->commit ||
-		result->smv != first->smv || result->changed != first->changed)
+		 result->smv != first->smv || result->changed != first->changed)
 		sim_fail(s, "the repeat of mutation %u got another result than the first", index);
 }
 
@@ -72,8 +72,8 @@ static bool stage_open(const struct sim_channel *c, uint64_t index)
 	return c->stage_index != 0 && index - c->stage_index <= SIM_STAGE_COMMITS;
 }
 
-void sim_check_chunk(struct sim *s, uint32_t mutation, uint64_t index,
-	const struct store_result *result)
+void sim_check_chunk(
+	struct sim *s, uint32_t mutation, uint64_t index, const struct store_result *result)
 {
 	struct sim_mutation *m = &s->mutation[mutation];
 	struct sim_channel *c = &s->channel[m->channel];
@@ -90,27 +90,28 @@ void sim_check_chunk(struct sim *s, uint32_t mutation, uint64_t index,
 }
 
 // What a command did that the model cannot foresee: a stage is in its way, or its own was lost.
-static bool excused(const struct sim_mutation *m, const struct sim_channel *c, uint64_t index,
-	uint8_t code)
+static bool excused(
+	const struct sim_mutation *m, const struct sim_channel *c, uint64_t index, uint8_t code)
 {
 	if (code == STORE_R_BUSY)
 		return stage_open(c, index);
 	if (m->chunks == 0)
 		return false;
 	return (code == STORE_R_INVALID || code == STORE_R_NOT_FOUND) &&
-		(m->stage_failed || !stage_open(c, index));
+	       (m->stage_failed || !stage_open(c, index));
 }
 
 // I6: the store assigns the version, once per change, never back.
-void sim_check_applied(struct sim *s, uint32_t index, uint64_t log_index,
-	const struct store_result *result)
+void sim_check_applied(
+	struct sim *s, uint32_t index, uint64_t log_index, const struct store_result *result)
 {
 	struct sim_mutation *m = &s->mutation[index];
 	struct sim_channel *c = &s->channel[m->channel];
 	const struct sim_state *old = newest(c);
 	struct sim_state next = expected(old, m);
-	const bool changed = next.exists != old->exists || !same_set(&next.members, &old->members) ||
-		!same_set(&next.denied, &old->denied);
+	const bool changed = next.exists != old->exists ||
+			     !same_set(&next.members, &old->members) ||
+			     !same_set(&next.denied, &old->denied);
 
 	if (m->applied) {
 		check_repeated(s, index, result);
@@ -127,8 +128,8 @@ void sim_check_applied(struct sim *s, uint32_t index, uint64_t log_index,
 	if (m->chunks != 0)
 		c->stage_index = 0;
 	if (changed != (result->code == STORE_R_OK)) {
-		sim_fail(s, "mutation %u of room-%u: model says %s, store says %s", index, m->channel,
-			changed ? "changed" : "no change",
+		sim_fail(s, "mutation %u of room-%u: model says %s, store says %s", index,
+			m->channel, changed ? "changed" : "no change",
 			store_result_name((enum store_result_code)result->code));
 		return;
 	}
@@ -171,8 +172,8 @@ void sim_check_returned(struct sim *s, uint32_t index)
 
 // Members of a message: those of any state, and those of every state, that may have been in use between
 // its sending and its outcome.
-static void members_of(const struct sim *s, const struct sim_message *m, struct sim_set *may,
-	struct sim_set *must)
+static void members_of(
+	const struct sim *s, const struct sim_message *m, struct sim_set *may, struct sim_set *must)
 {
 	const struct sim_channel *c = &s->channel[m->channel];
 	// A repeat to a node that was started since is a message of its own.
@@ -207,8 +208,8 @@ static bool same_payload(const struct sim_message *m, const uint8_t *got)
 	return m->payload == 0 || memcmp(payload, got, m->payload) == 0;
 }
 
-void sim_check_deliver(struct sim *s, uint32_t g, struct sim_session *session,
-	const struct tagcast_message *d)
+void sim_check_deliver(
+	struct sim *s, uint32_t g, struct sim_session *session, const struct tagcast_message *d)
 {
 	struct sim_message *m = message_of(s, d->message_id);
 	struct sim_set may, must;
@@ -219,8 +220,8 @@ void sim_check_deliver(struct sim *s, uint32_t g, struct sim_session *session,
 		sim_fail(s, "message %llu was never sent", (unsigned long long)d->message_id);
 		return;
 	}
-	sim_trace(s, "gateway %u session %u (user-%03u) gets %llu%s", g, session->handle, session->uid,
-		(unsigned long long)d->message_id, d->late ? " late" : "");
+	sim_trace(s, "gateway %u session %u (user-%03u) gets %llu%s", g, session->handle,
+		session->uid, (unsigned long long)d->message_id, d->late ? " late" : "");
 	if (m->first_got_ns == 0)
 		m->first_got_ns = s->now_ns;
 	const struct channel_key *key = &s->channel[m->channel].key;
@@ -229,8 +230,8 @@ void sim_check_deliver(struct sim *s, uint32_t g, struct sim_session *session,
 		d->payload_len != m->payload || d->stamp != m->sent_ns ||
 		!same_payload(m, d->payload))
 		sim_fail(s, "message %llu arrives with other content", (unsigned long long)m->id);
-	if (m->answer_life != 0 && m->answer_life == s->node_life && m->answer_life == m->node_life &&
-		d->seq != m->answer.seq)
+	if (m->answer_life != 0 && m->answer_life == s->node_life &&
+		m->answer_life == m->node_life && d->seq != m->answer.seq)
 		sim_fail(s, "message %llu arrives as %llu, its outcome said %llu",
 			(unsigned long long)m->id, (unsigned long long)d->seq,
 			(unsigned long long)m->answer.seq);
@@ -319,7 +320,7 @@ static void check_tag(struct sim *s, uint32_t index, const struct node_tag_info 
 		sim_fail(s, "I6: a tag of room-%u is of version %llu, which never was", index,
 			(unsigned long long)info->smv);
 	else if (info->members != (uint32_t)(__builtin_popcountll(state->members.bits[0]) +
-					   __builtin_popcountll(state->members.bits[1])))
+					     __builtin_popcountll(state->members.bits[1])))
 		sim_fail(s, "the tag of room-%u at version %llu has %u members", index,
 			(unsigned long long)info->smv, info->members);
 	fence_add(s, index, info);
@@ -363,7 +364,8 @@ void sim_check_limits(struct sim *s)
 	for (uint32_t i = 0; i < n; i++)
 		if (limit[i].used > limit[i].max)
 			sim_fail(s, "I14: %s uses %llu of %llu", limit[i].name,
-				(unsigned long long)limit[i].used, (unsigned long long)limit[i].max);
+				(unsigned long long)limit[i].used,
+				(unsigned long long)limit[i].max);
 }
 
 // Nothing is at work: nothing may be held for it.
@@ -432,9 +434,11 @@ static void check_must_get(struct sim *s, const struct sim_message *m, uint32_t 
 				(m->echo_gateway == g && m->echo_session == i))
 				continue;
 			if (!(x->got[index / 64] >> index % 64 & 1))
-				sim_fail(s, "missing: user-%03u (gateway %u session %u) never got "
-					    "message %llu of room-%u",
-					x->uid, g, x->handle, (unsigned long long)m->id, m->channel);
+				sim_fail(s,
+					"missing: user-%03u (gateway %u session %u) never got "
+					"message %llu of room-%u",
+					x->uid, g, x->handle, (unsigned long long)m->id,
+					m->channel);
 		}
 	}
 }
@@ -443,16 +447,17 @@ static void check_must_get(struct sim *s, const struct sim_message *m, uint32_t 
 static void check_sums(struct sim *s)
 {
 	const uint64_t *t = s->totals;
-	const uint64_t members = t[CTR_END_OFFLINE] + t[CTR_END_DENIED] + t[CTR_END_ROUTED] +
-		t[CTR_END_SENDER_ONLY];
+	const uint64_t members =
+		t[CTR_END_OFFLINE] + t[CTR_END_DENIED] + t[CTR_END_ROUTED] + t[CTR_END_SENDER_ONLY];
 	const uint64_t routes = t[CTR_ROUTE_SENT] + t[CTR_ROUTE_ACCEPTED] + t[CTR_ROUTE_ACKED] +
-		t[CTR_ROUTE_DROPPED] + t[CTR_ROUTE_SESSION_GONE] + t[CTR_ROUTE_GATEWAY_GONE] +
-		t[CTR_ROUTE_RETRY_CAP] + t[CTR_ROUTE_DEADLINE] + t[CTR_ROUTE_OVERFLOW] +
-		t[CTR_ROUTE_NO_BUFFER];
-	const uint64_t publishes = t[CTR_PUB_OK] + t[CTR_PUB_DUPLICATE] + t[CTR_PUB_UNKNOWN_CHANNEL] +
+				t[CTR_ROUTE_DROPPED] + t[CTR_ROUTE_SESSION_GONE] +
+				t[CTR_ROUTE_GATEWAY_GONE] + t[CTR_ROUTE_RETRY_CAP] +
+				t[CTR_ROUTE_DEADLINE] + t[CTR_ROUTE_OVERFLOW] +
+				t[CTR_ROUTE_NO_BUFFER];
+	const uint64_t publishes =
+		t[CTR_PUB_OK] + t[CTR_PUB_DUPLICATE] + t[CTR_PUB_UNKNOWN_CHANNEL] +
 		t[CTR_PUB_BUSY] + t[CTR_PUB_TOO_LARGE] + t[CTR_PUB_RETRYABLE] + t[CTR_PUB_EXPIRED] +
-		t[CTR_PUB_BAD] + t[CTR_PUB_INCOMPLETE] + t[CTR_PUB_PENDING] +
-		t[CTR_PUB_NEED_HELLO];
+		t[CTR_PUB_BAD] + t[CTR_PUB_INCOMPLETE] + t[CTR_PUB_PENDING] + t[CTR_PUB_NEED_HELLO];
 
 	if (s->p.crashes)
 		return;  // a crash cuts its incarnation's sums short

@@ -7,7 +7,8 @@
 #include "base_time.h"
 #include "sim.h"
 
-#define NOTICE_NS (4 * NS_PER_S)    // at most from the first lost heartbeat to the gateway's knowledge
+#define NOTICE_NS \
+	(4 * NS_PER_S)  // at most from the first lost heartbeat to the gateway's knowledge
 #define ANNOUNCE_NS (2 * NS_PER_S)  // at most from a registration to the last announcement
 
 struct endpoint {
@@ -44,12 +45,13 @@ static void on_outcome(void *ctx, const struct tagcast_outcome *outcome)
 	m->status = outcome->status;
 	sim_trace(s, "outcome of %llu: %s, %u members, %u routes, %u acked, %u ended%s",
 		(unsigned long long)m->id, tagcast_status_name(outcome->status), outcome->members,
-		outcome->routes, outcome->acked, outcome->ended, outcome->duplicate ? ", again" : "");
+		outcome->routes, outcome->acked, outcome->ended,
+		outcome->duplicate ? ", again" : "");
 	sim_check_outcome(s, m, outcome);
 }
 
-static enum tagcast_verdict on_deliver(void *ctx, uint32_t handle, void *user,
-	const struct tagcast_message *message)
+static enum tagcast_verdict on_deliver(
+	void *ctx, uint32_t handle, void *user, const struct tagcast_message *message)
 {
 	const struct endpoint *e = ctx;
 	struct sim *s = e->sim;
@@ -102,8 +104,8 @@ void sim_gateway_unsure(struct sim *s, uint32_t g, uint64_t from_ns, uint64_t to
 	gw->unsure[gw->unsures++].to_ns = to_ns;
 }
 
-static int core_open(struct sim *s, struct endpoint *e, uint64_t id, uint64_t boot,
-	struct client_core **core)
+static int core_open(
+	struct sim *s, struct endpoint *e, uint64_t id, uint64_t boot, struct client_core **core)
 {
 	const struct client_core_config config = {
 		.client_id = id,
@@ -155,7 +157,8 @@ int sim_clients_open(struct sim *s)
 
 		*e = (struct endpoint){.sim = s, .index = p};
 		s->publisher[p].addr = (struct net_addr){.ip = 0x0a000200 + p, .port = 9100};
-		if (core_open(s, e, 500 + p, 1 + sim_below(s, 1u << 30), &s->publisher[p].core) != 0)
+		if (core_open(s, e, 500 + p, 1 + sim_below(s, 1u << 30), &s->publisher[p].core) !=
+			0)
 			return 1;
 	}
 	return 0;
@@ -199,8 +202,8 @@ int sim_gateway_restart(struct sim *s, uint32_t g)
 	return core_open(s, &endpoints[g], 100 + g, gw->boot, &gw->core);
 }
 
-void sim_client_rx(struct sim *s, struct net_addr to, const uint8_t *bytes, uint16_t len,
-	struct net_addr from)
+void sim_client_rx(
+	struct sim *s, struct net_addr to, const uint8_t *bytes, uint16_t len, struct net_addr from)
 {
 	for (uint32_t g = 0; g < s->p.gateways; g++)
 		if (net_addr_equal(s->gateway[g].addr, to) && !s->gateway[g].deaf)
@@ -218,7 +221,8 @@ void sim_clients_step(struct sim *s)
 		if (gw->deaf)
 			continue;
 		client_core_poll(gw->core, s->now_ns);
-		if (client_core_announce_pending(gw->core) != 0 || !client_core_registered(gw->core))
+		if (client_core_announce_pending(gw->core) != 0 ||
+			!client_core_registered(gw->core))
 			continue;
 		for (uint32_t i = 0; i < gw->sessions; i++)
 			if (gw->session[i].confirmed_ns == SIM_NEVER &&

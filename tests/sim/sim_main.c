@@ -18,8 +18,8 @@ static struct sim_params params_of(uint64_t seed, bool trace)
 {
 	static const uint32_t losses[] = {0, 0, 10, 50, 150, 250};
 	static const uint32_t workers[] = {1, 2, 4};
-	static const uint64_t ttls[] = {3600 * NS_PER_S, 3600 * NS_PER_S, 300 * NS_PER_MS,
-		20 * NS_PER_MS};
+	static const uint64_t ttls[] = {
+		3600 * NS_PER_S, 3600 * NS_PER_S, 300 * NS_PER_MS, 20 * NS_PER_MS};
 	uint64_t r = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
 	struct sim_params p = {.seed = seed, .trace = trace};
 
@@ -41,6 +41,7 @@ static struct sim_params params_of(uint64_t seed, bool trace)
 	p.slow_gateway = p.gateways > 1 && (r >> 50) % 4 == 0;
 	p.actions = 150 + (uint32_t)(r >> 54) % 150;
 	p.store_faults = (r >> 20) % 3 == 0;
+	p.slow_feed = (r >> 29) % 4 == 0;
 	p.jumps = (r >> 24) % 5 == 0;
 	p.tiny = (r >> 32) % 8 == 0;
 	p.perfect = !p.tiny && (r >> 5) % 8 == 0;
@@ -54,7 +55,7 @@ static struct sim_params params_of(uint64_t seed, bool trace)
 	p.starve = !p.tiny && !p.perfect && (r >> 58) % 10 == 0;
 	if (p.starve) {
 		p.loss_permille = p.dup_permille = p.reorder_permille = p.garbage_permille = 0;
-		p.crashes = p.store_faults = p.jumps = p.strangers = false;
+		p.crashes = p.store_faults = p.jumps = p.strangers = p.slow_feed = false;
 		p.gateways = SIM_GATEWAYS;
 		p.slow_gateway = true;
 		p.ttl_ns = 3600 * NS_PER_S;
@@ -119,7 +120,8 @@ static int run_child(uint64_t seed, bool twice)
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)
 		return 1;
 	if (WIFSIGNALED(status))
-		printf("seed %llu: ended by signal %d\n", (unsigned long long)seed, WTERMSIG(status));
+		printf("seed %llu: ended by signal %d\n", (unsigned long long)seed,
+			WTERMSIG(status));
 	return !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
@@ -153,7 +155,8 @@ int main(int argc, char **argv)
 		} else if (strcmp(argv[i], "--twice") == 0) {
 			twice = true;  // each seed two times, and the traces must be equal
 		} else {
-			fprintf(stderr, "usage: sim [--seeds N] [--first M] [--stop] [--twice] | --seed X\n");
+			fprintf(stderr, "usage: sim [--seeds N] [--first M] [--stop] [--twice] | "
+					"--seed X\n");
 			return 64;
 		}
 	}

@@ -31,7 +31,7 @@ struct sim_meta {
 	struct cons_local *cons;
 	uint64_t down_until_ns;
 	bool subscribed;
-	uint64_t fed;          // last commit put into the feed
+	uint64_t fed;  // last commit put into the feed
 	uint32_t subscriber_life;
 	struct feed_item feed[FEED_MAX];
 	uint32_t head, tail;
@@ -65,7 +65,8 @@ static void feed_put(struct sim *s, const struct store_feed_frame *frame)
 		feed_clear(m);  // lagging: told to start again
 		return;
 	}
-	item->due_ns = s->now_ns + 20 * NS_PER_US + sim_random(s) % (2 * NS_PER_MS);
+	item->due_ns = s->now_ns + 20 * NS_PER_US +
+		       sim_random(s) % ((s->p.slow_feed ? 20 : 2) * NS_PER_MS);
 	if (m->tail != m->head && m->feed[(m->tail - 1) % FEED_MAX].due_ns > item->due_ns)
 		item->due_ns = m->feed[(m->tail - 1) % FEED_MAX].due_ns;
 	item->len = (uint32_t)len;
@@ -76,7 +77,8 @@ static void feed_put(struct sim *s, const struct store_feed_frame *frame)
 	m->tail++;
 }
 
-static void committed(struct sim *s, uint64_t token, uint64_t index, const struct store_result *result)
+static void committed(
+	struct sim *s, uint64_t token, uint64_t index, const struct store_result *result)
 {
 	const uint32_t mutation = TOKEN_MUTATION(token);
 
@@ -102,7 +104,7 @@ static int on_commit(void *ctx, const struct cons_commit *commits, uint32_t coun
 		return -EIO;
 	}
 	store_map_begin(map, &tx);
-	if (s->p.store_faults && !s->quiet && sim_chance(s, 30))
+	if (s->p.store_faults && !s->quiet && sim_chance(s, 100))
 		store_map_fail(map, 1 + sim_below(s, 40), -EIO);
 	for (uint32_t i = 0; i < count && n == 1; i++)
 		n = store_apply(&tx, &limits, commits[i].index, commits[i].data, commits[i].len,
@@ -353,8 +355,8 @@ static void subscribe(struct sim *s)
 	welcome.node = 1;
 	welcome.generation = position.generation;
 	const int rc = hello.generation == position.generation && hello.commit <= position.commit
-		? store_read_delta(&tx, hello.commit, &delta)
-		: -ESTALE;
+			       ? store_read_delta(&tx, hello.commit, &delta)
+			       : -ESTALE;
 	welcome.resync = rc == -ESTALE;
 	welcome.commit = welcome.resync ? position.commit : hello.commit;
 	m->fed = welcome.commit;
@@ -459,8 +461,8 @@ static int src_position(void *source, struct store_position *position)
 	return store_read_position(&tx, position);
 }
 
-static int src_next_channel(void *source, const struct channel_key *cursor,
-	struct store_channel *channel)
+static int src_next_channel(
+	void *source, const struct channel_key *cursor, struct store_channel *channel)
 {
 	struct sim *s = source;
 	struct store_tx tx;

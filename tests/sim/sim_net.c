@@ -127,8 +127,8 @@ const struct dgram_ops sim_dgram_ops = {
 	.available = op_available,
 };
 
-static struct sim_packet *insert(struct sim *s, struct net_addr from, struct net_addr to, const uint8_t *bytes,
-	uint16_t len, uint64_t due_ns)
+static struct sim_packet *insert(struct sim *s, struct net_addr from, struct net_addr to,
+	const uint8_t *bytes, uint16_t len, uint64_t due_ns)
 {
 	if (s->packet_count == s->packet_max) {
 		s->packet_max = s->packet_max == 0 ? 1024 : s->packet_max * 2;
@@ -182,8 +182,8 @@ static void remove_first(struct sim *s)
 	s->packets[i] = last;
 }
 
-void sim_net_send(struct sim *s, struct net_addr from, struct net_addr to, const uint8_t *bytes,
-	uint16_t len)
+void sim_net_send(
+	struct sim *s, struct net_addr from, struct net_addr to, const uint8_t *bytes, uint16_t len)
 {
 	uint64_t due = s->now_ns + s->p.delay_min_ns;
 	uint8_t bad[ROOM];
@@ -208,12 +208,13 @@ void sim_net_send(struct sim *s, struct net_addr from, struct net_addr to, const
 			bad[sim_below(s, len)] ^= (uint8_t)(1u << sim_below(s, 8));
 		if (!s->p.auth)
 			bad[0] ^= 0x80;
-		insert(s, from, to, bad, sim_chance(s, 300) ? (uint16_t)sim_below(s, len) : len, due);
+		insert(s, from, to, bad, sim_chance(s, 300) ? (uint16_t)sim_below(s, len) : len,
+			due);
 	}
 }
 
-void sim_net_inject(struct sim *s, struct net_addr from, struct net_addr to, const uint8_t *bytes,
-	uint16_t len)
+void sim_net_inject(
+	struct sim *s, struct net_addr from, struct net_addr to, const uint8_t *bytes, uint16_t len)
 {
 	insert(s, from, to, bytes, len, s->now_ns + s->p.delay_min_ns);
 }

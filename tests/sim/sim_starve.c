@@ -16,7 +16,8 @@ static void reset_to(struct sim *s, uint32_t channel, const struct sim_set *set)
 {
 	const uint32_t index = s->mutations++;
 
-	s->mutation[index] = (struct sim_mutation){.channel = channel, .op = STORE_RESET, .set = *set};
+	s->mutation[index] =
+		(struct sim_mutation){.channel = channel, .op = STORE_RESET, .set = *set};
 	if (!sim_meta_propose(s, index)) {
 		sim_fail(s, "a mutation of the quiet world was not taken");
 		return;
@@ -60,6 +61,7 @@ void sim_starve(struct sim *s)
 				(unsigned long long)m->id,
 				(unsigned long long)((m->first_got_ns == 0 ? s->now_ns
 									   : m->first_got_ns) -
-					m->sent_ns) / 1000);
+						     m->sent_ns) /
+					1000);
 	}
 }

@@ -67,7 +67,8 @@ static struct sim_session *pick_sender(struct sim *s, uint32_t g)
 }
 
 // Sends message number `index`, filled in, and takes it into the list.
-static bool send(struct sim *s, uint32_t index, struct client_core *core, const struct sim_session *sender)
+static bool send(
+	struct sim *s, uint32_t index, struct client_core *core, const struct sim_session *sender)
 {
 	static uint8_t payload[PAYLOAD_MAX];
 	struct sim_message *m = &s->message[index];
@@ -98,8 +99,8 @@ static bool send(struct sim *s, uint32_t index, struct client_core *core, const 
 	return true;
 }
 
-struct sim_message *sim_story_publish(struct sim *s, uint32_t channel, enum tagcast_ack ack,
-	uint32_t payload)
+struct sim_message *sim_story_publish(
+	struct sim *s, uint32_t channel, enum tagcast_ack ack, uint32_t payload)
 {
 	struct sim_message *m = &s->message[s->messages];
 	const uint32_t g = sim_story_below(s, s->p.gateways);
@@ -127,6 +128,7 @@ struct sim_message *sim_story_publish(struct sim *s, uint32_t channel, enum tagc
 		// Sent by a client of this gateway through the gateway itself.
 		core = s->gateway[g].core;
 		m->echo_gateway = g;
+		m->echo_boot = client_core_boot(core);
 		m->echo_session = (uint32_t)(sender - s->gateway[g].session);
 	}
 	return send(s, s->messages, core, sender) ? m : NULL;
@@ -186,8 +188,10 @@ static void act_mutate(struct sim *s)
 		return;
 	*m = (struct sim_mutation){.channel = channel};
 	m->list = deny ? STORE_DENY : STORE_MEMBERS;
-	m->op = dice < 50 ? STORE_ADD : dice < 80 ? STORE_REMOVE : dice < 96 ? STORE_RESET
-									    : STORE_CHANNEL_REMOVE;
+	m->op = dice < 50   ? STORE_ADD
+		: dice < 80 ? STORE_REMOVE
+		: dice < 96 ? STORE_RESET
+			    : STORE_CHANNEL_REMOVE;
 	if (m->op == STORE_RESET && sim_story_chance(s, 300))
 		count = 0;  // remove all
 	if (m->op == STORE_CHANNEL_REMOVE) {
@@ -198,7 +202,8 @@ static void act_mutate(struct sim *s)
 		sim_put(&m->set, sim_story_below(s, SIM_UIDS), true);
 	if (staged && count != 0)
 		m->chunks = (uint32_t)(__builtin_popcountll(m->set.bits[0]) +
-				    __builtin_popcountll(m->set.bits[1]) + 11) / 12;
+				       __builtin_popcountll(m->set.bits[1]) + 11) /
+			    12;
 	if (!sim_meta_propose(s, s->mutations))
 		return;
 	s->mutations++;
@@ -251,13 +256,23 @@ static void act_jump(struct sim *s)
 static uint8_t stranger_body(struct sim *s, struct wire_buf *out)
 {
 	const struct wire_push_ack ack = {.push_id = sim_story_below(s, 64),
-		.push_gen = 1 + sim_story_below(s, 4), .accepted = (uint16_t)sim_story_below(s, 8)};
-	struct wire_publish publish = {.request_id = 1, .message_id = 1 + sim_story_below(s, 5000),
-		.cookie = sim_random(s), .ack = WIRE_ACK_GATEWAY, .channel = s->channel[0].key};
-	const struct wire_hello hello = {.role = WIRE_ROLE_GATEWAY, .version_min = WIRE_VERSION,
-		.version_max = WIRE_VERSION, .mtu = 1500, .cookie = sim_random(s)};
-	const struct wire_segment segment = {.frame_id = sim_story_below(s, 8), .type = WIRE_PUBLISH,
-		.count = 2 + (uint16_t)sim_story_below(s, 60), .total = 60000, .part = {out->p, 0}};
+		.push_gen = 1 + sim_story_below(s, 4),
+		.accepted = (uint16_t)sim_story_below(s, 8)};
+	struct wire_publish publish = {.request_id = 1,
+		.message_id = 1 + sim_story_below(s, 5000),
+		.cookie = sim_random(s),
+		.ack = WIRE_ACK_GATEWAY,
+		.channel = s->channel[0].key};
+	const struct wire_hello hello = {.role = WIRE_ROLE_GATEWAY,
+		.version_min = WIRE_VERSION,
+		.version_max = WIRE_VERSION,
+		.mtu = 1500,
+		.cookie = sim_random(s)};
+	const struct wire_segment segment = {.frame_id = sim_story_below(s, 8),
+		.type = WIRE_PUBLISH,
+		.count = 2 + (uint16_t)sim_story_below(s, 60),
+		.total = 60000,
+		.part = {out->p, 0}};
 	const struct wire_heartbeat heartbeat = {.stamp = 1};
 
 	switch (sim_story_below(s, 6)) {
@@ -278,19 +293,21 @@ static uint8_t stranger_body(struct sim *s, struct wire_buf *out)
 		return WIRE_HEARTBEAT;
 	default:
 		wire_announce_begin(out, 1 + sim_story_below(s, 3));
-		wire_announce_add(out, &(struct wire_session){.op = WIRE_SESSION_OPEN, .slot = 1,
-						.gen = 1, .uid = id_view_of("user-001", 8)});
+		wire_announce_add(out, &(struct wire_session){.op = WIRE_SESSION_OPEN,
+					       .slot = 1,
+					       .gen = 1,
+					       .uid = id_view_of("user-001", 8)});
 		return WIRE_ANNOUNCE;
 	}
 }
 
 void sim_story_stranger(struct sim *s)
 {
-	const struct net_addr from = {
-		.ip = SIM_STRANGER_IP + sim_story_below(s, 64), .port = 5000};
+	const struct net_addr from = {.ip = SIM_STRANGER_IP + sim_story_below(s, 64), .port = 5000};
 	struct net_addr to = s->node_addr;
 	struct wire_header header = {.sender = 9000 + sim_story_below(s, 1000),
-		.boot = 1 + sim_story_below(s, 3), .lane = (uint8_t)sim_story_below(s, 4),
+		.boot = 1 + sim_story_below(s, 3),
+		.lane = (uint8_t)sim_story_below(s, 4),
 		.seq = 1 + sim_random(s) % 1000000};
 	uint8_t bytes[512];
 	struct wire_buf out = {.p = bytes + WIRE_HEADER_BYTES, .cap = 400, .ok = true};

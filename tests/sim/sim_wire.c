@@ -8,8 +8,8 @@
 #include "sim.h"
 #include "wire.h"
 
-const struct sim_fence *sim_wire_fence(const struct sim *s, uint32_t channel, const uint8_t *key,
-	uint64_t version)
+const struct sim_fence *sim_wire_fence(
+	const struct sim *s, uint32_t channel, const uint8_t *key, uint64_t version)
 {
 	for (uint32_t i = s->fences; i-- != 0;) {
 		const struct sim_fence *f = &s->fence[i];
@@ -23,8 +23,8 @@ const struct sim_fence *sim_wire_fence(const struct sim *s, uint32_t channel, co
 
 // --- outcomes -----------------------------------------------------------------------------------------
 
-static void check_counts(struct sim *s, const struct sim_message *m,
-	const struct wire_publish_ack *ack)
+static void check_counts(
+	struct sim *s, const struct sim_message *m, const struct wire_publish_ack *ack)
 {
 	const unsigned long long id = m->id;
 
@@ -41,8 +41,8 @@ static void check_counts(struct sim *s, const struct sim_message *m,
 			wire_status_name((enum wire_status)ack->status), ack->ended);
 }
 
-static void check_fence(struct sim *s, const struct sim_message *m,
-	const struct wire_publish_ack *ack)
+static void check_fence(
+	struct sim *s, const struct sim_message *m, const struct wire_publish_ack *ack)
 {
 	const struct sim_fence *f = sim_wire_fence(s, m->channel, ack->tag_key, ack->tag_version);
 
@@ -81,8 +81,8 @@ static void outcome(struct sim *s, struct wire_view body)
 			sim_fail(s, "I4: message %llu was answered twice as if it were new",
 				(unsigned long long)m->id);
 		else if (ack.seq != m->answer.seq || ack.status != m->answer.status ||
-			ack.tag_version != m->answer.tag_version ||
-			memcmp(ack.tag_key, m->answer.tag_key, sizeof(ack.tag_key)) != 0)
+			 ack.tag_version != m->answer.tag_version ||
+			 memcmp(ack.tag_key, m->answer.tag_key, sizeof(ack.tag_key)) != 0)
 			sim_fail(s, "I4: the repeat of %llu got another outcome than the first",
 				(unsigned long long)m->id);
 		return;
@@ -114,8 +114,21 @@ static bool pushed_add(struct sim *s, uint64_t hash)
 	return true;
 }
 
-static void check_record(struct sim *s, uint32_t g, const struct wire_push *push,
-	const struct wire_record *record)
+// True for the session that sent the message itself, under the registration it was sent with.
+static bool own_session(const struct sim *s, uint32_t g, const struct sim_message *m, uint64_t boot,
+	const uint8_t *route)
+{
+	uint32_t slot, gen, handle;
+
+	if (m->echo_session == UINT32_MAX || m->echo_gateway != g || m->echo_boot != boot)
+		return false;
+	wire_get_route(route, &slot, &gen);
+	handle = s->gateway[g].session[m->echo_session].handle;
+	return (handle & 0xffffffu) == slot && handle >> 24 == (gen & 0xffu);
+}
+
+static void check_record(
+	struct sim *s, uint32_t g, const struct wire_push *push, const struct wire_record *record)
 {
 	struct sim_channel *c;
 	struct sim_message *m;
@@ -132,6 +145,9 @@ static void check_record(struct sim *s, uint32_t g, const struct wire_push *push
 	for (uint16_t i = 0; i < record->routes; i++) {
 		uint64_t name[4] = {record->message_id, push->gateway_boot, s->node_life};
 
+		if (own_session(s, g, m, push->gateway_boot, record->route + i * WIRE_ROUTE_BYTES))
+			sim_fail(s, "echo: message %llu is pushed to the session that sent it",
+				(unsigned long long)m->id);
 		memcpy(&name[3], record->route + i * WIRE_ROUTE_BYTES, WIRE_ROUTE_BYTES);
 		if (!pushed_add(s, id_hash(id_view_of(name, sizeof(name)))))
 			sim_fail(s, "I4: message %llu is pushed twice to one session of gateway %u",

@@ -70,7 +70,8 @@ void sim_fail(struct sim *s, const char *fmt, ...)
 	if (s->failed)
 		return;
 	s->failed = true;
-	const int n = snprintf(s->failure, sizeof(s->failure), "at %.6f s: ", (double)s->now_ns / 1e9);
+	const int n =
+		snprintf(s->failure, sizeof(s->failure), "at %.6f s: ", (double)s->now_ns / 1e9);
 	va_start(ap, fmt);
 	vsnprintf(s->failure + n, sizeof(s->failure) - (size_t)n, fmt, ap);
 	va_end(ap);
@@ -213,7 +214,7 @@ static uint64_t members_ended(struct sim *s)
 	node_counters(s->node, sums);
 	role_drop_control();
 	return sums[CTR_END_OFFLINE] + sums[CTR_END_DENIED] + sums[CTR_END_ROUTED] +
-		sums[CTR_END_SENDER_ONLY];
+	       sums[CTR_END_SENDER_ONLY];
 }
 
 // Where fairness is looked at, work takes time, and no turn may do more of it than it is allowed.
@@ -301,7 +302,7 @@ static bool node_idle(const struct sim *s)
 
 		node_worker_stats(s->node, w, &stats);
 		idle = idle && stats.fanout.messages == 0 && stats.delivery.inflight == 0 &&
-			stats.delivery.backlog == 0 && stats.delivery.retries_due == 0;
+		       stats.delivery.backlog == 0 && stats.delivery.retries_due == 0;
 	}
 	role_drop_control();
 	return idle;
@@ -450,7 +451,8 @@ int sim_run(const struct sim_params *params, char *failure, size_t failure_bytes
 	*hash = s->trace_hash;
 	sim_clients_close(s);
 	if (params->trace)
-		printf("seed %llu: %s; %u messages, %u mutations, %llu delivered, %llu suppressed\n",
+		printf("seed %llu: %s; %u messages, %u mutations, %llu delivered, %llu "
+		       "suppressed\n",
 			(unsigned long long)params->seed, rc == 0 ? "ok" : s->failure, s->messages,
 			s->mutations, (unsigned long long)s->delivered,
 			(unsigned long long)s->suppressed);

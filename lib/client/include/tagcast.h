@@ -51,7 +51,10 @@ struct tagcast_outcome {
 	int status;  // enum tagcast_status
 	int duplicate;  // the node had seen this message id before
 	uint64_t seq;  // in the channel
-	uint32_t members, routes, acked, ended;
+	uint32_t members;  // of the membership used
+	// With TAGCAST_ACK_CLIENT: routes pushed, acknowledged, ended without that. Else 0, since the
+	// outcome is given when the node has taken the message over.
+	uint32_t routes, acked, ended;
 	void *user;
 };
 

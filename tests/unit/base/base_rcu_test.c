@@ -44,7 +44,7 @@ static void a_reader_never_sees_a_freed_object(void **state)
 {
 	static uint64_t objects[20000];
 	static struct rcu_retire list;
-	struct shared s = {0};
+	struct shared s = {.slot = NULL};
 	pthread_t thread;
 
 	rcu_retire_init(&list);

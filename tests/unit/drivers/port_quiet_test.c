@@ -80,7 +80,8 @@ static void turn(void *ctx)
 		d[i]->len = (uint16_t)(i * 46u % (d[i]->room + 1u));
 		memset(d[i]->data, i, d[i]->len);
 		d[i]->local_port = 7400;
-		d[i]->peer = (struct net_addr){.ip = 0x0a000010u + (i + turns) % PEERS, .port = 7500};
+		d[i]->peer =
+			(struct net_addr){.ip = 0x0a000010u + (i + turns) % PEERS, .port = 7500};
 		if (turns % 64 == 9 && i == 3)
 			d[i]->peer.ip = turns % 128 == 9 ? ABSENT_IP : LEARNT_IP;
 	}
@@ -297,7 +298,8 @@ int main(void)
 		cmocka_unit_test(planted_allocation_is_seen),
 	};
 
-	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	report = mmap(
+		NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (report == MAP_FAILED)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);

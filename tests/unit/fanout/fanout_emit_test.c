@@ -391,7 +391,7 @@ static void large_message_keeps_pace_with_its_gateways(void **state)
 		start(1500);
 		world_online(&w, "u", 20000, 2);
 		world_tag(&w, world_channel(&w, "room"), "u", 20000);
-		world_publish(&w, "room", 1, WIRE_ACK_GATEWAY, bytes[k]);
+		world_publish(&w, "room", 1, WIRE_ACK_NONE, bytes[k]);
 		for (uint32_t i = 0; i < 500 && (fanout_runnable(w.fanout) || i < 10); i++) {
 			w.now_ns += MS / 10;
 			world_turn(&w);
@@ -449,6 +449,85 @@ static void silent_gateway_holds_a_large_message_up_once_and_small_ones_never(vo
 	world_end(&w);
 }
 
+// A member is taken whole or not at all: what was opened for its other sessions stays empty until the end
+// of the turn. Here that is more datagrams than a worker keeps for itself.
+static void empty_pushes_of_many_stalled_messages_all_go_back(
+	void **state) WORKER_ONLY CONTROL_ONLY;
+static void empty_pushes_of_many_stalled_messages_all_go_back(void **state)
+{
+	enum { STALLED = 30, OTHERS = SESSIONS_PER_UID_MAX - 1 };
+	const uint32_t busy = STALLED * OTHERS + 1;
+
+	world_defaults(&w);
+	w.delivery_limits.gateways = (uint16_t)busy;
+	w.delivery_limits.window = 1;
+	w.delivery_limits.backlog = 1;
+	world_start(&w);
+	for (uint32_t g = 1; g <= busy; g++)
+		assert_int_equal(world_gateway(&w, g, 1500), g);
+	world_session(&w, busy, 1000, 1, "b0");
+	world_tag(&w, world_channel(&w, "busy"), "b", 1);
+	for (uint64_t id = 1; id <= 2; id++) {  // one in the window, one behind it
+		world_publish(&w, "busy", id, WIRE_ACK_GATEWAY, 10);
+		world_turn(&w);
+	}
+	for (uint32_t k = 0; k < STALLED; k++) {
+		char prefix[16], first[20];
+
+		snprintf(prefix, sizeof(prefix), "c%u-", k);
+		snprintf(first, sizeof(first), "%s0", prefix);
+		for (uint32_t s = 0; s < OTHERS; s++)
+			world_session(&w, 1 + k * OTHERS + s, k, 1, first);
+		world_session(&w, busy, k, 1, first);
+		world_tag(&w, world_channel(&w, prefix), prefix, 1025);
+		world_publish(&w, prefix, 100 + k, WIRE_ACK_NONE, 10);
+	}
+	w.now_ns += MS;
+	world_turn(&w);
+	assert_int_equal(world_count(&w, CTR_ROUTES), 2);  // all wait for the busy gateway
+	for (uint32_t i = 0; i < 100; i++) {
+		w.now_ns += 5 * MS;
+		world_turn(&w);
+	}
+	for (uint32_t k = 0; k < STALLED; k++)
+		assert_true(world_arrivals(&w, 100 + k) >= OTHERS);
+	world_ack(&w, 0);
+	world_turn(&w);
+	world_ack(&w, 0);
+	world_check_sums(&w);
+	world_end(&w);
+}
+
+// The control core takes another HELLO of the gateway while a worker changes from a full push to the next.
+static void mtu_shrinks(void) CONTROL_ONLY;
+static void mtu_shrinks(void)
+{
+	w.port.on_tx = NULL;
+	assert_int_equal(
+		presence_gateway_up(w.presence, 1, 10, w.view.gateway[1].addr, MTU_MIN, w.now_ns),
+		1);
+}
+
+static void push_keeps_the_room_its_record_was_found_to_have(void **state) WORKER_ONLY CONTROL_ONLY;
+static void push_keeps_the_room_its_record_was_found_to_have(void **state)
+{
+	static const uint32_t bytes[] = {90, 400, 800};
+
+	for (uint32_t k = 0; k < 3; k++) {
+		world_defaults(&w);
+		start(1500);
+		world_online(&w, "u", 1000, 1);
+		world_tag(&w, world_channel(&w, "room"), "u", 1000);
+		world_publish(&w, "room", 1, WIRE_ACK_NONE, bytes[k]);
+		w.port.on_tx = mtu_shrinks;
+		world_turns(&w, 20);
+		assert_int_equal(world_arrivals(&w, 1), 1000);
+		assert_true(w.largest <= 1500);
+		world_check_sums(&w);
+		world_end(&w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -469,6 +548,8 @@ int main(void)
 		cmocka_unit_test(records_of_many_messages_stay_within_the_spans_of_a_push),
 		cmocka_unit_test(large_message_keeps_pace_with_its_gateways),
 		cmocka_unit_test(silent_gateway_holds_a_large_message_up_once_and_small_ones_never),
+		cmocka_unit_test(empty_pushes_of_many_stalled_messages_all_go_back),
+		cmocka_unit_test(push_keeps_the_room_its_record_was_found_to_have),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -177,6 +177,7 @@ CONTROL_ONLY static void a_full_table_refuses_a_gateway(void **state)
 		join(w, id, 1);
 	ask = hello_of(w, 9, 1, WIRE_ROLE_GATEWAY, 0);
 	assert_int_equal(hello_of(w, 9, 1, WIRE_ROLE_GATEWAY, ask.cookie).status, WIRE_LIMIT);
+	assert_int_equal(world_count(w, CTR_LIMIT_GATEWAYS), 1);
 	world_close(w);
 }
 

@@ -215,8 +215,8 @@ void net_publish(struct net *net, struct net_client *c, const struct wire_publis
 // --- receiving ----------------------------------------------------------------------------------------
 
 // Every client of the push acknowledges.
-static void send_receipt(struct net *net, struct net_client *c, uint32_t worker,
-	const struct wire_push *push)
+static void send_receipt(
+	struct net *net, struct net_client *c, uint32_t worker, const struct wire_push *push)
 {
 	uint8_t bits[FRAME_ROUTES_MAX / 8 + 1] = {0}, body[FRAME_ROUTES_MAX / 8 + 64];
 	struct wire_buf out = {.p = body, .cap = sizeof(body), .ok = true};
@@ -232,8 +232,8 @@ static void send_receipt(struct net *net, struct net_client *c, uint32_t worker,
 	net_send(net, c, worker, WIRE_RECEIPT, body, out.len);
 }
 
-static void answer_push(struct net *net, struct net_client *c, uint32_t worker,
-	const struct wire_push *push)
+static void answer_push(
+	struct net *net, struct net_client *c, uint32_t worker, const struct wire_push *push)
 {
 	uint8_t body[64], position[4] = {0};
 	struct wire_buf out = {.p = body, .cap = sizeof(body), .ok = true};
@@ -247,12 +247,14 @@ static void answer_push(struct net *net, struct net_client *c, uint32_t worker,
 		memcpy(position + 2u * ack.retryable, &last, 2);
 	}
 	ack.accepted = (uint16_t)(push->routes - ack.retryable - ack.dropped);
-	ack.positions = (struct wire_view){.p = position, .len = 2u * (ack.retryable + ack.dropped)};
+	ack.positions =
+		(struct wire_view){.p = position, .len = 2u * (ack.retryable + ack.dropped)};
 	assert_true(wire_put_push_ack(&out, &ack));
 	net_send(net, c, worker, WIRE_PUSH_ACK, body, out.len);
 }
 
-static void take_push(struct net *net, struct net_client *c, uint16_t node_port, struct wire_view body)
+static void take_push(
+	struct net *net, struct net_client *c, uint16_t node_port, struct wire_view body)
 {
 	const uint32_t worker = (uint32_t)node_port - NET_BASE;
 	struct wire_record record;

@@ -27,10 +27,10 @@ struct net_client {
 	uint32_t got[65536];  // deliveries by session slot
 	uint64_t last_seq;
 	uint32_t deliveries, pushes;
-	bool silent;                   // answers no push
-	bool receipts;                 // sends receipts for pushes that want them
-	uint32_t retry_every;          // one push of so many has its first route called retryable,
-	uint32_t drop_every;           // its last one dropped; 0: none
+	bool silent;  // answers no push
+	bool receipts;  // sends receipts for pushes that want them
+	uint32_t retry_every;  // one push of so many has its first route called retryable,
+	uint32_t drop_every;  // its last one dropped; 0: none
 };
 
 struct net {
@@ -42,7 +42,7 @@ struct net {
 	int steer;  // queue datagrams arrive on: -1 the right one, else that one
 	struct wire_keys keys;
 	struct net_client client[NET_CLIENTS];
-	uint32_t answer_bytes;         // of the last datagram to a client
+	uint32_t answer_bytes;  // of the last datagram to a client
 	// Runs the workers' turns in place of net_turn; NULL: it does so itself.
 	void (*turn)(struct net *net);
 };

@@ -110,16 +110,18 @@ static void traffic(uint32_t t)
 
 	net.client[1].silent = t % SILENT_EVERY < 120;
 	for (uint32_t i = 0; i < burst; i++) {
-		const struct wire_publish m = net_message(publisher, channel_name(t + i * i),
-			++report->publishes, (enum wire_ack_class)((t + i) % 3), 20 + (t * 37 + i) % 900);
+		const struct wire_publish m =
+			net_message(publisher, channel_name(t + i * i), ++report->publishes,
+				(enum wire_ack_class)((t + i) % 3), 20 + (t * 37 + i) % 900);
 
 		net_publish_to(&net, publisher, &m, (t + i) % WORKERS);
 		if (t % 50 == 0)
 			net_publish_to(&net, publisher, &m, (t + i) % WORKERS);
 	}
 	if (t % LARGE_EVERY == 1) {
-		const struct wire_publish m = net_message(publisher, channel_name(t / LARGE_EVERY),
-			++report->publishes, (enum wire_ack_class)(t / LARGE_EVERY % 3), PAYLOAD_MAX);
+		const struct wire_publish m =
+			net_message(publisher, channel_name(t / LARGE_EVERY), ++report->publishes,
+				(enum wire_ack_class)(t / LARGE_EVERY % 3), PAYLOAD_MAX);
 
 		net_publish(&net, publisher, &m);
 	}
@@ -209,10 +211,11 @@ static void watch(enum plant what, bool keys, uint32_t turns)
 static void every_path_was_taken(void)
 {
 	const uint64_t *c = report->counter;
-	static const enum counter path[] = {CTR_PUB_OK, CTR_PUB_DUPLICATE, CTR_PUB_INCOMPLETE, CTR_HANDOFF,
-		CTR_ROUTE_SENT, CTR_ROUTE_ACCEPTED, CTR_ROUTE_ACKED, CTR_ROUTE_DROPPED, CTR_ROUTE_RETRIED,
-		CTR_ROUTE_RETRY_CAP, CTR_PUSH_RESENT, CTR_PUSH_ACK, CTR_RECEIPT, CTR_TAG_HIT, CTR_PARKED,
-		CTR_TAG_EDIT, CTR_TAG_BUILD, CTR_HEARTBEAT, CTR_DROP_SHORT, CTR_END_OFFLINE};
+	static const enum counter path[] = {CTR_PUB_OK, CTR_PUB_DUPLICATE, CTR_PUB_INCOMPLETE,
+		CTR_HANDOFF, CTR_ROUTE_SENT, CTR_ROUTE_ACCEPTED, CTR_ROUTE_ACKED, CTR_ROUTE_DROPPED,
+		CTR_ROUTE_RETRIED, CTR_ROUTE_RETRY_CAP, CTR_PUSH_RESENT, CTR_PUSH_ACK, CTR_RECEIPT,
+		CTR_TAG_HIT, CTR_PARKED, CTR_TAG_EDIT, CTR_TAG_BUILD, CTR_HEARTBEAT, CTR_DROP_SHORT,
+		CTR_END_OFFLINE};
 
 	for (size_t i = 0; i < sizeof(path) / sizeof(path[0]); i++)
 		if (c[path[i]] == 0)
@@ -220,8 +223,8 @@ static void every_path_was_taken(void)
 	assert_true(c[CTR_PUBLISH] > report->turns / 2);
 }
 
-static void carries_every_kind_of_message_without_alloc_lock_or_syscall(void **state)
-	WORKER_ONLY CONTROL_ONLY;
+static void carries_every_kind_of_message_without_alloc_lock_or_syscall(
+	void **state) WORKER_ONLY CONTROL_ONLY;
 static void carries_every_kind_of_message_without_alloc_lock_or_syscall(void **state)
 {
 	for (uint32_t keys = 0; keys < 2; keys++) {
@@ -271,7 +274,8 @@ int main(void)
 		cmocka_unit_test(planted_lock_is_seen),
 	};
 
-	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	report = mmap(
+		NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (report == MAP_FAILED)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);

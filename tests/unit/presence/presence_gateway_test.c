@@ -72,6 +72,22 @@ CONTROL_ONLY static void the_end_of_an_incarnation_touches_no_route(void **state
 	fixture_free(f);
 }
 
+CONTROL_ONLY static void an_incarnation_moves_and_keeps_its_mtu(void **state)
+{
+	const struct net_addr to = {.ip = 0x0a000009, .port = 7009};
+	struct fixture *f = fixture_new(100, 2, 16);
+	const int g = presence_gateway_up(
+		f->p, 9, 1, (struct net_addr){.ip = 0x0a000001, .port = 7001}, 1500, SECOND);
+
+	(void)state;
+	assert_int_equal(presence_gateway_up(f->p, 9, 1, to, 576, SECOND), g);
+	assert_true(net_addr_equal(f->view.gateway[g].addr, to));
+	assert_int_equal(f->view.gateway[g].mtu, 1500);
+	assert_int_equal(presence_gateway_up(f->p, 9, 2, to, 576, SECOND), g + 1);
+	assert_int_equal(f->view.gateway[g + 1].mtu, 576);
+	fixture_free(f);
+}
+
 CONTROL_ONLY static void notice(struct fixture *f)
 {
 	uint32_t use;
@@ -195,6 +211,7 @@ int main(void)
 		cmocka_unit_test(an_incarnation_is_found_by_workers_until_it_ends),
 		cmocka_unit_test(a_new_boot_ends_the_old_one),
 		cmocka_unit_test(the_end_of_an_incarnation_touches_no_route),
+		cmocka_unit_test(an_incarnation_moves_and_keeps_its_mtu),
 		cmocka_unit_test(an_index_is_reused_only_after_sweep_grace_and_notice),
 		cmocka_unit_test(silent_incarnations_expire_and_heard_ones_stay),
 		cmocka_unit_test(a_hello_from_another_address_moves_the_incarnation),
