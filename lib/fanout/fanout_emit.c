@@ -88,6 +88,9 @@ void fanout_begin(struct fanout *f, uint32_t slot)
 		wire_put_record(&out, &record);
 	f->current_routes_beside =
 		m->members < FANOUT_ROUTES_BESIDE ? m->members : FANOUT_ROUTES_BESIDE;
+	f->record_need = f->head_bytes + WIRE_ROUTE_BYTES * (f->current_routes_beside < RECORD_ROUTES_MIN
+			? f->current_routes_beside : RECORD_ROUTES_MIN);
+	f->frame_need = WIRE_PUSH_BYTES + f->head_bytes + f->current_routes_beside * WIRE_ROUTE_BYTES;
 }
 
 // --- records ------------------------------------------------------------------------------------------
@@ -192,7 +195,8 @@ static bool open_push(struct fanout *f, uint32_t gateway)
 	if (p->dgram == NULL)
 		return false;
 	body = p->dgram->data + WIRE_HEADER_BYTES;
-	p->end = body + fanout_body_room(f, gateway);
+	p->room = (uint16_t)fanout_body_room(f, gateway);
+	p->end = body + p->room;
 	p->routes = 0;
 	p->spans = 0;
 	p->need_ack = false;
@@ -288,6 +292,14 @@ bool fanout_pressed(struct fanout *f, uint32_t gateway, bool large)
 	return f->now_ns - p->pressed_ns < FANOUT_PATIENCE_NS;
 }
 
+static void touch(struct fanout *f, struct fanout_push *p, uint32_t gateway)
+{
+	if (p->touched)
+		return;
+	p->touched = true;
+	f->touched[f->touched_count++] = (uint16_t)gateway;
+}
+
 bool fanout_make_room(struct fanout *f, uint32_t gateway)
 {
 	struct fanout_push *p = &f->push[gateway];
@@ -311,10 +323,19 @@ bool fanout_make_room(struct fanout *f, uint32_t gateway)
 					!open_push(f, gateway)))
 		return false;
 	open_record(f, gateway);
-	if (!p->touched) {
-		p->touched = true;
-		f->touched[f->touched_count++] = (uint16_t)gateway;
-	}
+	touch(f, p, gateway);
+	return true;
+}
+
+bool fanout_open_quick(struct fanout *f, uint32_t gateway)
+{
+	struct fanout_push *p = &f->push[gateway];
+
+	if (p->dgram == NULL || p->record != NULL || f->frame_need > p->room ||
+		!push_takes(f, gateway, f->record_need))
+		return false;
+	open_record(f, gateway);
+	touch(f, p, gateway);
 	return true;
 }
 

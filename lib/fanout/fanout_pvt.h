@@ -96,6 +96,7 @@ struct fanout_cursor {
 struct fanout_push {
 	struct dgram *dgram;  // NULL: none open
 	uint8_t *end;  // of the body's room
+	uint16_t room;  // of the body
 	uint8_t *record;  // open record, NULL: none
 	uint8_t *route;  // its first route
 	uint32_t message;  // of the open record
@@ -144,6 +145,8 @@ struct fanout {
 	uint32_t current;  // message whose records are open
 	uint32_t current_routes_beside;
 	uint32_t head_bytes;  // of its record before the routes
+	uint32_t record_need;  // of a record with the fewest routes,
+	uint32_t frame_need;  // of a frame that is certainly no segmented one
 	uint8_t head[MTU_MAX];
 	struct dgram *spare[FANOUT_SPARES];
 	uint32_t spares;
@@ -206,6 +209,9 @@ void fanout_begin(struct fanout *f, uint32_t slot) WORKER_ONLY;
 void fanout_close_records(struct fanout *f) WORKER_ONLY;
 // Makes cursor[gateway] writable for the current message. Returns: false: not now (buffers, staging).
 bool fanout_make_room(struct fanout *f, uint32_t gateway) WORKER_ONLY;
+// The same for the plain case, a small message and a push that is open and has room for its record.
+// Returns: false: not that case, nothing was done.
+bool fanout_open_quick(struct fanout *f, uint32_t gateway) WORKER_ONLY;
 // True while further pushes of a large message should wait for this gateway.
 bool fanout_pressed(struct fanout *f, uint32_t gateway, bool large) WORKER_ONLY;
 void fanout_close_push(struct fanout *f, uint32_t gateway) WORKER_ONLY;
