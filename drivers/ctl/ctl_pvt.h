@@ -46,6 +46,8 @@ struct ctl_server {
 	void *ctx;
 	struct ctl_client *client[CTL_CLIENTS_MAX];
 	uint32_t clients;
+	uint32_t turn;  // slot whose client is first in the next call
+	uint64_t until_ns;  // of this call: no line is begun later
 	size_t input_bytes;  // capacity of all input buffers over INPUT_CAP_KEPT
 	struct sockaddr_un addr;
 	dev_t dev;

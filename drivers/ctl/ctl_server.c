@@ -17,8 +17,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base_time.h"
+
 #define READ_BYTES_PER_CALL (1024u * 1024u)
-#define LINES_PER_CALL 512u
+#define LINES_PER_CALL 512u  // of a client
+#define LINES_NS \
+	(5 * NS_PER_MS)  // for the lines of all clients in one call: the loop has other things to do
 #define ACCEPTS_PER_CALL 16u
 #define INPUT_CAP_FIRST (64u * 1024u)  // one read takes what a turn can handle
 #define INPUT_CAP_KEPT (64u * 1024u)  // an emptied buffer over this is given back
@@ -123,7 +127,8 @@ static int client_run(struct ctl_client *client)
 {
 	uint32_t lines = 0;
 
-	while (client_runnable(client) && lines < LINES_PER_CALL) {
+	while (client_runnable(client) && lines < LINES_PER_CALL &&
+		time_now_ns() < client->server->until_ns) {
 		const char *line = client->in + client->in_off;
 		size_t len = client->line_end - 1 - client->in_off;
 
@@ -343,6 +348,7 @@ int ctl_server_process(struct ctl_server *server)
 {
 	struct epoll_event events[CTL_CLIENTS_MAX + 2];
 	const int ready = epoll_wait(server->epoll_fd, events, CTL_CLIENTS_MAX + 2, 0);
+	const uint32_t first = server->turn;
 	int work = ready > 0 ? ready : 0;
 	bool more = false;
 
@@ -364,11 +370,17 @@ int ctl_server_process(struct ctl_server *server)
 				client_read(client);
 		}
 	}
-	for (uint32_t slot = 0; slot < CTL_CLIENTS_MAX; slot++) {
+	server->until_ns = time_now_ns() + LINES_NS;
+	for (uint32_t i = 0; i < CTL_CLIENTS_MAX; i++) {
+		const uint32_t slot = (first + i) % CTL_CLIENTS_MAX;
 		struct ctl_client *client = server->client[slot];
 
 		if (client == NULL)
 			continue;
+		// Whoever finds the time used up is first in the next call.
+		if (server->turn == first && client_runnable(client) &&
+			time_now_ns() >= server->until_ns)
+			server->turn = slot;
 		work += client_run(client);
 		ctl_collect(client);
 		client_write(client);

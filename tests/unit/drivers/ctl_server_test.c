@@ -53,10 +53,21 @@ static void handle_big(void *ctx, struct ctl_request *request, const json_t *arg
 	ctl_reply(request, result);
 }
 
+// Takes a millisecond, as one that walks through large tables.
+static void handle_slow(void *ctx, struct ctl_request *request, const json_t *args)
+{
+	const uint64_t end = time_now_ns() + NS_PER_MS;
+
+	while (time_now_ns() < end)
+		;
+	handle_echo(ctx, request, args);
+}
+
 static const struct ctl_command commands[] = {
 	{"echo", handle_echo},
 	{"later", handle_later},
 	{"big", handle_big},
+	{"slow", handle_slow},
 };
 
 static int setup(void **state)
@@ -66,7 +77,7 @@ static int setup(void **state)
 	strcpy(f->dir, "/tmp/ctl_test.XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(f->path, sizeof(f->path), "%s/s.sock", f->dir);
-	assert_int_equal(ctl_server_open(f->path, commands, 3, f, &f->server), 0);
+	assert_int_equal(ctl_server_open(f->path, commands, 4, f, &f->server), 0);
 	*state = f;
 	return 0;
 }
@@ -333,6 +344,38 @@ static void a_flood_of_open_requests_stops_at_the_pipeline_limit(void **state)
 	close(fd);
 }
 
+// The caller's loop has other things to do: what many clients ask at once is spread over its turns, each
+// client's share of it in its turn.
+static void costly_requests_of_many_clients_are_spread_over_calls(void **state)
+{
+	enum { CLIENTS = 8, EACH = 12 };
+	struct fixture *f = *state;
+	int fd[CLIENTS], calls = 0;
+
+	for (int i = 0; i < CLIENTS; i++)
+		fd[i] = client(f);
+	for (int i = 0; i < CLIENTS; i++)
+		for (int k = 0; k < EACH; k++)
+			put(fd[i], "{\"cmd\":\"slow\"}\n");
+	while (f->echoed < CLIENTS * EACH) {
+		const uint32_t before = f->echoed;
+
+		assert_true(ctl_server_process(f->server) > 0);
+		assert_true(f->echoed - before <= EACH);
+		calls++;
+		if (f->echoed < CLIENTS * EACH)
+			assert_true(poll(&(struct pollfd){.fd = ctl_server_fd(f->server),
+						 .events = POLLIN},
+					    1, 0) == 1);
+	}
+	assert_true(calls >= CLIENTS);
+	for (int i = 0; i < CLIENTS; i++) {
+		assert_int_equal(strlen(get(f, fd[i])), EACH * strlen("{\"ok\":true}\n"));
+		close(fd[i]);
+	}
+	turn(f);
+}
+
 static void serves_64_clients_and_tells_the_next_to_come_back(void **state)
 {
 	struct fixture *f = *state;
@@ -494,6 +537,7 @@ int main(void)
 		T(a_half_closed_client_still_gets_its_answers),
 		T(a_slow_client_is_held_back_and_others_go_on),
 		T(a_flood_of_open_requests_stops_at_the_pipeline_limit),
+		T(costly_requests_of_many_clients_are_spread_over_calls),
 		T(serves_64_clients_and_tells_the_next_to_come_back),
 		T(a_line_over_the_limit_is_answered_then_closed),
 		T(half_lines_of_all_clients_together_are_bounded),
