@@ -55,8 +55,9 @@ static void fetch_ahead(const struct wheel *w, uint32_t i, const struct wheel_no
 	const int32_t step = (int32_t)(node->next - i);
 
 	if (step >= -STEP_MAX && step <= STEP_MAX)
-		__builtin_prefetch((const void *)((uintptr_t)node +
-						  (uintptr_t)((intptr_t)step * AHEAD * (intptr_t)w->stride)));
+		__builtin_prefetch(
+			(const void *)((uintptr_t)node +
+				       (uintptr_t)((intptr_t)step * AHEAD * (intptr_t)w->stride)));
 	// gcc takes a function that only prefetches for one without effect, and its calls out.
 	__asm__ volatile("");
 }

@@ -88,9 +88,12 @@ void fanout_begin(struct fanout *f, uint32_t slot)
 		wire_put_record(&out, &record);
 	f->current_routes_beside =
 		m->members < FANOUT_ROUTES_BESIDE ? m->members : FANOUT_ROUTES_BESIDE;
-	f->record_need = f->head_bytes + WIRE_ROUTE_BYTES * (f->current_routes_beside < RECORD_ROUTES_MIN
-			? f->current_routes_beside : RECORD_ROUTES_MIN);
-	f->frame_need = WIRE_PUSH_BYTES + f->head_bytes + f->current_routes_beside * WIRE_ROUTE_BYTES;
+	f->record_need =
+		f->head_bytes + WIRE_ROUTE_BYTES * (f->current_routes_beside < RECORD_ROUTES_MIN
+								   ? f->current_routes_beside
+								   : RECORD_ROUTES_MIN);
+	f->frame_need =
+		WIRE_PUSH_BYTES + f->head_bytes + f->current_routes_beside * WIRE_ROUTE_BYTES;
 }
 
 // --- records ------------------------------------------------------------------------------------------

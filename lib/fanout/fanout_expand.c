@@ -161,7 +161,8 @@ static __attribute__((noinline)) bool expand_member(struct fanout *f, uint32_t s
 
 // The one slow case that small channels live by: nothing but a record to open, in a push that takes it.
 // Not with planted faults, which work on the long way.
-static inline bool opened(struct fanout *f, uint32_t entry, uint64_t word, uint64_t echo) WORKER_ONLY;
+static inline bool opened(
+	struct fanout *f, uint32_t entry, uint64_t word, uint64_t echo) WORKER_ONLY;
 static inline bool opened(struct fanout *f, uint32_t entry, uint64_t word, uint64_t echo)
 {
 #ifdef TAGCAST_TEST_HOOKS

@@ -51,8 +51,8 @@ static inline double bench_median(const double *v, double *spread)
 static inline void bench_head(const char *title)
 {
 	printf("%s, medians of %u rounds\n", title, BENCH_ROUNDS);
-	printf("%-42s %12s %-22s %10s %9s %9s  %s\n", "what", "ns", "primitive", "its ns", "ratio", "goal",
-		"verdict");
+	printf("%-42s %12s %-22s %10s %9s %9s  %s\n", "what", "ns", "primitive", "its ns", "ratio",
+		"goal", "verdict");
 }
 
 // One row. `v` and `primitive_v` in ns by round. The ratio is v/primitive, or with `cheaper` its inverse:
@@ -76,8 +76,8 @@ static inline void bench_row_as(const char *what, const double *v, const char *p
 
 	if (goal.kind != BENCH_NO_GOAL) {
 		met = goal.kind == BENCH_AT_MOST ? middle <= goal.ratio : middle >= goal.ratio;
-		snprintf(goal_text, sizeof(goal_text), "%s %.2f", goal.kind == BENCH_AT_MOST ? "<=" : ">=",
-			goal.ratio);
+		snprintf(goal_text, sizeof(goal_text), "%s %.2f",
+			goal.kind == BENCH_AT_MOST ? "<=" : ">=", goal.ratio);
 		verdict = met ? "pass" : spread > BENCH_NOISE ? "MISS (primitive spreads)" : "MISS";
 	}
 	printf("%-42s %12.2f %-22s %10.2f %9.2f %9s  %s\n", what, bench_median(v, NULL), primitive,

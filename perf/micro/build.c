@@ -42,10 +42,8 @@ static struct channel_key key_of(const char *name)
 
 static void apply(struct store_lmdb *db, const struct store_command *cmd)
 {
-	static const struct store_limits limits = {.journal_commits = 100,
-		.dedup_commits = 100,
-		.stages = 4,
-		.stage_commits = 1000};
+	static const struct store_limits limits = {
+		.journal_commits = 100, .dedup_commits = 100, .stages = 4, .stage_commits = 1000};
 	static uint8_t data[ENTRY_BYTES_MAX];
 	static uint64_t index;
 	const int len = store_command_encode(cmd, data, sizeof(data));
@@ -134,12 +132,23 @@ static struct node *start(uint32_t members)
 		.tag_steps = 8,
 		.build_members_per_step = 4096,
 		.heartbeat_ns = NS_PER_S,
-		.fanout = {.messages = 16, .parked = 8, .parked_per_channel = 8, .quantum_members = 256,
-			.turn_members = 4096, .payload_bytes = PAYLOAD_MAX, .deadline_ns = NS_PER_S,
+		.fanout = {.messages = 16,
+			.parked = 8,
+			.parked_per_channel = 8,
+			.quantum_members = 256,
+			.turn_members = 4096,
+			.payload_bytes = PAYLOAD_MAX,
+			.deadline_ns = NS_PER_S,
 			.deadline_max_ns = NS_PER_S},
-		.delivery = {.inflight = 64, .inflight_large = 8, .window = 16, .backlog = 16,
-			.attempts = 4, .resend_percent = 100, .push_timeout_ns = 100 * NS_PER_MS,
-			.retry_max_ns = NS_PER_S, .receipt_timeout_ns = NS_PER_S},
+		.delivery = {.inflight = 64,
+			.inflight_large = 8,
+			.window = 16,
+			.backlog = 16,
+			.attempts = 4,
+			.resend_percent = 100,
+			.push_timeout_ns = 100 * NS_PER_MS,
+			.retry_max_ns = NS_PER_S,
+			.receipt_timeout_ns = NS_PER_S},
 		.dgram = &no_port,
 		.queue = {&queue},
 		.source_ops = &source_store_ops,
@@ -193,8 +202,8 @@ static double pages(uint32_t members)
 		const struct store_page at = page;
 
 		must(source_store_ops.page(source, &key, STORE_MEMBERS,
-			     id_view_of(at.next, at.next_len), BUILD_PAGE_MEMBERS, uids, sizeof(uids),
-			     &page) == 0,
+			     id_view_of(at.next, at.next_len), BUILD_PAGE_MEMBERS, uids,
+			     sizeof(uids), &page) == 0,
 			"a page");
 		got += page.count;
 	} while (!page.last);

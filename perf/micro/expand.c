@@ -405,9 +405,11 @@ struct row {
 static struct channel_key small[SMALL_CHANNELS], pair[SMALL_CHANNELS], large, thousand, million;
 static struct row rows[] = {
 	{"100k members, ack none", &large, 1, 20, 1, WIRE_ACK_NONE, BENCH_MOST(0.55), {0}, {0}},
-	{"100k members, ack gateway", &large, 1, 20, 1, WIRE_ACK_GATEWAY, BENCH_MOST(0.55), {0}, {0}},
+	{"100k members, ack gateway", &large, 1, 20, 1, WIRE_ACK_GATEWAY, BENCH_MOST(0.55), {0},
+		{0}},
 	{"1k members, ack gateway", &thousand, 1, 1000, 1, WIRE_ACK_GATEWAY, BENCH_NONE, {0}, {0}},
-	{"1M members, ack gateway", &million, 1, 2, 1, WIRE_ACK_GATEWAY, BENCH_MOST(0.55), {0}, {0}},
+	{"1M members, ack gateway", &million, 1, 2, 1, WIRE_ACK_GATEWAY, BENCH_MOST(0.55), {0},
+		{0}},
 	{"10 members in bursts, ack none", small, SMALL_CHANNELS, 6000, BURST, WIRE_ACK_NONE,
 		BENCH_MOST(1.6), {0}, {0}},
 	{"10 members in bursts, ack gateway", small, SMALL_CHANNELS, 6000, BURST, WIRE_ACK_GATEWAY,

@@ -65,9 +65,11 @@ static double rte_push_pop(uint32_t burst)
 	for (uint32_t t = 0; t < TIMES; t += burst) {
 		for (uint32_t i = 0; i < burst; i++)
 			in[i].word = t + i;
-		must(rte_ring_sp_enqueue_burst_elem(theirs, in, sizeof(in[0]), burst, NULL) == burst,
+		must(rte_ring_sp_enqueue_burst_elem(theirs, in, sizeof(in[0]), burst, NULL) ==
+				burst,
 			"enqueue");
-		must(rte_ring_sc_dequeue_burst_elem(theirs, out, sizeof(out[0]), burst, NULL) == burst,
+		must(rte_ring_sc_dequeue_burst_elem(theirs, out, sizeof(out[0]), burst, NULL) ==
+				burst,
 			"dequeue");
 		for (uint32_t i = 0; i < burst; i++)
 			sum += out[i].word;
@@ -105,7 +107,8 @@ static void *rte_consume(void *arg)
 
 	(void)arg;
 	for (uint32_t got = 0; got < TIMES;) {
-		const uint32_t n = rte_ring_sc_dequeue_burst_elem(theirs, out, sizeof(out[0]), BURST_MAX, NULL);
+		const uint32_t n = rte_ring_sc_dequeue_burst_elem(
+			theirs, out, sizeof(out[0]), BURST_MAX, NULL);
 
 		if (n == 0)
 			__builtin_ia32_pause();
@@ -167,7 +170,8 @@ static void create(void)
 	must(bytes > 0, "the size of an rte_ring");
 	theirs = aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
 	must(theirs != NULL, "memory");
-	must(rte_ring_init(theirs, "bench", ITEMS, RING_F_SP_ENQ | RING_F_SC_DEQ) == 0, "an rte_ring");
+	must(rte_ring_init(theirs, "bench", ITEMS, RING_F_SP_ENQ | RING_F_SC_DEQ) == 0,
+		"an rte_ring");
 }
 
 int main(void)

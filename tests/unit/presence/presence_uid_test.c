@@ -104,7 +104,8 @@ CONTROL_ONLY static void burst_holds_like_single_ones_with_repeats_inside(void *
 	for (uint32_t round = 0; round < 50; round++) {
 		for (uint32_t i = 0; i < 200; i++) {
 			// Old ones, new ones, and new ones again at every distance.
-			const uint32_t n = (seed = seed * 1664525 + 1013904223) / 7 % (60 + 60 * round);
+			const uint32_t n =
+				(seed = seed * 1664525 + 1013904223) / 7 % (60 + 60 * round);
 
 			uid[i] = id_view_of(name[i], (uint8_t)snprintf(name[i], 16, "n%u", n));
 		}
