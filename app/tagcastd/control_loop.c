@@ -139,7 +139,8 @@ static void wait_events(struct app *app, int ms)
 	const int n = epoll_wait(app->epoll_fd, events, 8, ms);
 
 	for (int i = 0; i < n; i++) {
-		if (events[i].data.fd == app->wake_fd && read(app->wake_fd, &value, sizeof(value)) < 0)
+		if (events[i].data.fd == app->wake_fd &&
+			read(app->wake_fd, &value, sizeof(value)) < 0)
 			continue;
 		if (events[i].data.fd == app->signal_fd)
 			take_signals(app);
@@ -179,7 +180,8 @@ int app_control_run(struct app *app)
 		atomic_store_explicit(&app->control_sleeping, false, memory_order_relaxed);
 		if (!ready && node_control_ready(app->node)) {
 			ready = true;
-			LOG(LOG_INFO, "main", "I1002", "ready: the channel table follows the store");
+			LOG(LOG_INFO, "main", "I1002",
+				"ready: the channel table follows the store");
 		}
 	}
 	role_drop_control();

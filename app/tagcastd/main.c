@@ -59,14 +59,16 @@ const char *argp_program_version = "tagcastd 0.1.0";
 
 static const struct argp_option option_table[] = {
 	{"config", 'c', "FILE", 0, "Run with this configuration", 0},
-	{"check", 't', "FILE", 0, "Check a configuration and exit: 0 valid, 78 not. Needs no root", 0},
+	{"check", 't', "FILE", 0, "Check a configuration and exit: 0 valid, 78 not. Needs no root",
+		0},
 	{"print", 'p', "FILE", 0, "Print the effective configuration and exit", 0},
 	{0},
 };
 static const struct argp argp_table = {
 	.options = option_table,
 	.parser = on_option,
-	.doc = "The fast process of a tagcast node. It starts tagcast-metad itself unless meta.mode is "
+	.doc = "The fast process of a tagcast node. It starts tagcast-metad itself unless "
+	       "meta.mode is "
 	       "external.",
 };
 
@@ -97,7 +99,8 @@ static int init_log(struct app *app)
 static int make_folder(const char *path)
 {
 	if (mkdir(path, 0750) != 0 && errno != EEXIST) {
-		LOG(LOG_ERROR, "main", "E1001", "cannot create folder %s: %s", path, strerror(errno));
+		LOG(LOG_ERROR, "main", "E1001", "cannot create folder %s: %s", path,
+			strerror(errno));
 		return -errno;
 	}
 	return 0;
@@ -174,8 +177,8 @@ static void fini_port(struct app *app)
 
 static int init_source(struct app *app)
 {
-	const int rc = source_store_open(app->conf.node.data_dir, app->conf.meta.map_bytes,
-		&app->source);
+	const int rc =
+		source_store_open(app->conf.node.data_dir, app->conf.meta.map_bytes, &app->source);
 
 	if (rc != 0)
 		LOG(LOG_ERROR, "source", "E1201", "cannot use the store in %s: %s",

@@ -20,7 +20,8 @@ static int read_key(const char *path, uint8_t key[WIRE_KEY_BYTES])
 	if (f == NULL)
 		return -errno;
 	if (fstat(fileno(f), &st) == 0 && (st.st_mode & 007) != 0) {
-		LOG(LOG_ERROR, "auth", "E1601", "key file %s is open to everybody: chmod 600", path);
+		LOG(LOG_ERROR, "auth", "E1601", "key file %s is open to everybody: chmod 600",
+			path);
 		fclose(f);
 		return -EACCES;
 	}
@@ -33,7 +34,8 @@ static int read_key(const char *path, uint8_t key[WIRE_KEY_BYTES])
 	for (unsigned i = 0; i < WIRE_KEY_BYTES; i++) {
 		unsigned byte;
 
-		if (!isxdigit((unsigned char)text[2 * i]) || !isxdigit((unsigned char)text[2 * i + 1]))
+		if (!isxdigit((unsigned char)text[2 * i]) ||
+			!isxdigit((unsigned char)text[2 * i + 1]))
 			return -EINVAL;
 		sscanf(text + 2 * i, "%2x", &byte);
 		key[i] = (uint8_t)byte;
@@ -52,9 +54,8 @@ static int read_keys(const struct conf *conf, struct wire_keys *keys)
 		const int rc = read_key(conf->auth.key_file[i], keys->key[i]);
 
 		if (rc != 0) {
-			LOG(LOG_ERROR, "auth", "E1602",
-				"key file %s: %s; 64 hex digits are wanted", conf->auth.key_file[i],
-				strerror(-rc));
+			LOG(LOG_ERROR, "auth", "E1602", "key file %s: %s; 64 hex digits are wanted",
+				conf->auth.key_file[i], strerror(-rc));
 			return rc;
 		}
 		keys->id[i] = conf->auth.key_id[i];
@@ -85,7 +86,9 @@ static void delivery_params(const struct conf *conf, struct delivery_limits *d)
 
 	*d = (struct delivery_limits){
 		.inflight = conf->limits.inflight_pushes,
-		.inflight_large = large < 64 ? 64 : large > 4096 ? 4096 : large,
+		.inflight_large = large < 64     ? 64
+				  : large > 4096 ? 4096
+						 : large,
 		.gateways = conf->limits.gateways,
 		.window = conf->delivery.push_window,
 		.backlog = conf->delivery.backlog,

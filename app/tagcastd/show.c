@@ -162,8 +162,8 @@ static void status(void *ctx, struct ctl_request *request, const json_t *args) C
 	(void)args;
 	node_counters(app->node, sums);
 	snprintf(boot, sizeof(boot), "%016llx", (unsigned long long)app->boot);
-	json_object_set_new(fields, "state",
-		json_string(node_control_ready(app->node) ? "ready" : "starting"));
+	json_object_set_new(
+		fields, "state", json_string(node_control_ready(app->node) ? "ready" : "starting"));
 	add_u64(fields, "node_id", app->conf.node.id);
 	json_object_set_new(fields, "boot", json_string(boot));
 	add_u64(fields, "uptime_s", (time_now_ns() - app->started_ns) / NS_PER_S);
@@ -200,7 +200,8 @@ static void page_of(const json_t *args, uint64_t *skip, uint64_t *limit)
 	const json_t *s = json_object_get(args, "skip");
 	const json_t *l = json_object_get(args, "limit");
 
-	*skip = json_is_integer(s) && json_integer_value(s) > 0 ? (uint64_t)json_integer_value(s) : 0;
+	*skip = json_is_integer(s) && json_integer_value(s) > 0 ? (uint64_t)json_integer_value(s)
+								: 0;
 	*limit = ROWS_MAX;
 	if (json_is_integer(l) && json_integer_value(l) > 0 && json_integer_value(l) < ROWS_MAX)
 		*limit = (uint64_t)json_integer_value(l);
@@ -208,8 +209,8 @@ static void page_of(const json_t *args, uint64_t *skip, uint64_t *limit)
 
 static void show_tags(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
 {
-	static const char *const names[] = {"type", "channel", "key", "version", "smv", "members",
-		"chunks", "pins", "idle_ms"};
+	static const char *const names[] = {
+		"type", "channel", "key", "version", "smv", "members", "chunks", "pins", "idle_ms"};
 	struct app *app = ctx;
 	struct node_tag_info info;
 	json_t *rows = json_array();
@@ -227,20 +228,20 @@ static void show_tags(void *ctx, struct ctl_request *request, const json_t *args
 			break;
 		for (unsigned i = 0; i < 16; i++)
 			snprintf(key + 2 * i, 3, "%02x", info.fence.key[i]);
-		json_array_append_new(rows,
-			json_pack("[i,o,s,I,I,i,i,i,I]", info.channel.type,
-				id_text(channel_key_id(&info.channel)), key,
-				(json_int_t)info.fence.version, (json_int_t)info.smv,
-				(int)info.members, (int)info.chunks, (int)info.pins,
-				(json_int_t)(info.idle_ns / NS_PER_MS)));
+		json_array_append_new(
+			rows, json_pack("[i,o,s,I,I,i,i,i,I]", info.channel.type,
+				      id_text(channel_key_id(&info.channel)), key,
+				      (json_int_t)info.fence.version, (json_int_t)info.smv,
+				      (int)info.members, (int)info.chunks, (int)info.pins,
+				      (json_int_t)(info.idle_ns / NS_PER_MS)));
 	}
 	reply_table(request, columns_of(names, 9), rows);
 }
 
 static void show_gateways(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
 {
-	static const char *const names[] = {"index", "gateway", "boot", "address", "state", "sessions",
-		"announced", "heard_ms"};
+	static const char *const names[] = {"index", "gateway", "boot", "address", "state",
+		"sessions", "announced", "heard_ms"};
 	struct app *app = ctx;
 	json_t *rows = json_array();
 	const uint64_t now = time_now_ns();
@@ -256,11 +257,11 @@ static void show_gateways(void *ctx, struct ctl_request *request, const json_t *
 		if (json_array_size(rows) == limit)
 			break;
 		snprintf(boot, sizeof(boot), "%016llx", (unsigned long long)info.boot);
-		json_array_append_new(rows,
-			json_pack("[i,I,s,o,s,i,I,I]", (int)i, (json_int_t)info.gateway, boot,
-				addr_text(info.addr), info.alive ? "up" : "down", (int)info.sessions,
-				(json_int_t)(info.next_expected - 1),
-				(json_int_t)((now - info.heard_ns) / NS_PER_MS)));
+		json_array_append_new(
+			rows, json_pack("[i,I,s,o,s,i,I,I]", (int)i, (json_int_t)info.gateway, boot,
+				      addr_text(info.addr), info.alive ? "up" : "down",
+				      (int)info.sessions, (json_int_t)(info.next_expected - 1),
+				      (json_int_t)((now - info.heard_ns) / NS_PER_MS)));
 	}
 	reply_table(request, columns_of(names, 8), rows);
 }
@@ -277,9 +278,9 @@ static void show_drops(void *ctx, struct ctl_request *request, const json_t *arg
 	node_counters(app->node, sums);
 	for (unsigned i = 0; i < CTR_COUNT; i++)
 		if (all || sums[i] != 0)
-			json_array_append_new(rows,
-				json_pack("[s,I,s]", counter_name((enum counter)i),
-					(json_int_t)sums[i], counter_help((enum counter)i)));
+			json_array_append_new(
+				rows, json_pack("[s,I,s]", counter_name((enum counter)i),
+					      (json_int_t)sums[i], counter_help((enum counter)i)));
 	reply_table(request, columns_of(names, 3), rows);
 }
 
@@ -293,17 +294,18 @@ static void show_limits(void *ctx, struct ctl_request *request, const json_t *ar
 
 	(void)args;
 	for (uint32_t i = 0; i < n; i++)
-		json_array_append_new(rows,
-			json_pack("[s,I,I,s,I,s]", limits[i].name, (json_int_t)limits[i].used,
-				(json_int_t)limits[i].max, limits[i].unit, (json_int_t)limits[i].hits,
-				limits[i].when_reached));
+		json_array_append_new(
+			rows, json_pack("[s,I,I,s,I,s]", limits[i].name, (json_int_t)limits[i].used,
+				      (json_int_t)limits[i].max, limits[i].unit,
+				      (json_int_t)limits[i].hits, limits[i].when_reached));
 	reply_table(request, columns_of(names, 6), rows);
 }
 
 static void show_queues(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
 {
-	static const char *const names[] = {"worker", "turns", "busy_turns", "turn_max_us", "ring_depth",
-		"messages", "parked", "runnable", "inflight", "backlog", "retries_due"};
+	static const char *const names[] = {"worker", "turns", "busy_turns", "turn_max_us",
+		"ring_depth", "messages", "parked", "runnable", "inflight", "backlog",
+		"retries_due"};
 	struct app *app = ctx;
 	json_t *rows = json_array();
 

@@ -10,8 +10,8 @@
 #include "base_rcu.h"
 #include "base_time.h"
 
-#define IDLE_TURNS 32u                 // empty turns before a sleep
-#define SLEEP_MAX_NS (100 * NS_PER_MS) // a sleeper looks up this often, whatever happens
+#define IDLE_TURNS 32u  // empty turns before a sleep
+#define SLEEP_MAX_NS (100 * NS_PER_MS)  // a sleeper looks up this often, whatever happens
 
 static void relax(void)
 {
@@ -34,8 +34,8 @@ static void sleep_a_while(struct app_worker *w, struct node_worker *worker) WORK
 			const uint64_t left = next - now;
 
 			rcu_reader_offline();
-			port_idle_wait(w->app->port, w->index,
-				left < SLEEP_MAX_NS ? left : SLEEP_MAX_NS);
+			port_idle_wait(
+				w->app->port, w->index, left < SLEEP_MAX_NS ? left : SLEEP_MAX_NS);
 			rcu_reader_online();
 		}
 	}

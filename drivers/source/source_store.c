@@ -42,7 +42,8 @@ static int position(void *source, struct store_position *out)
 	return rc == -ENOENT ? -EAGAIN : rc;
 }
 
-static int next_channel(void *source, const struct channel_key *cursor, struct store_channel *channel)
+static int next_channel(
+	void *source, const struct channel_key *cursor, struct store_channel *channel)
 {
 	struct source_store *s = source;
 	struct store_tx tx;

@@ -27,7 +27,7 @@
 struct lmdb_cursor {
 	MDB_cursor *cursor;
 	enum store_table table;
-	uint64_t turn;    // transaction it was opened or renewed in
+	uint64_t turn;  // transaction it was opened or renewed in
 	uint64_t writes;  // value of lmdb_tx.writes when `key` was right
 	MDB_val key;
 };
@@ -138,8 +138,8 @@ static int op_del(void *tx, enum store_table t, struct store_bytes key)
 
 // A usable cursor on table t: one that stands at `key` when there is one, else any of it, else another
 // one opened or re-opened. NULL with *rc set.
-static struct lmdb_cursor *cursor_for(struct lmdb_tx *x, enum store_table t, struct store_bytes key,
-	bool *stands, int *rc)
+static struct lmdb_cursor *cursor_for(
+	struct lmdb_tx *x, enum store_table t, struct store_bytes key, bool *stands, int *rc)
 {
 	struct lmdb_cursor *c;
 
@@ -341,7 +341,8 @@ static int lock_writer(struct store_lmdb *db, const char *dir, const char **why)
 		return fail(why, -errno, path, "cannot open the lock file", strerror(errno));
 	if (flock(db->lock_fd, LOCK_EX | LOCK_NB) != 0)
 		return fail(why, errno == EWOULDBLOCK ? -EBUSY : -errno, path, "cannot lock",
-			errno == EWOULDBLOCK ? "another process writes this store" : strerror(errno));
+			errno == EWOULDBLOCK ? "another process writes this store"
+					     : strerror(errno));
 	return 0;
 }
 
@@ -360,8 +361,8 @@ static int check_file(const char *dir, const char **why)
 	return 0;
 }
 
-static int open_env(struct store_lmdb *db, const char *dir, uint64_t map_bytes, bool sync,
-	const char **why)
+static int open_env(
+	struct store_lmdb *db, const char *dir, uint64_t map_bytes, bool sync, const char **why)
 {
 	const unsigned flags = MDB_NOTLS | (db->writer ? 0 : MDB_RDONLY) | (sync ? 0 : MDB_NOSYNC);
 	struct statfs fs;
@@ -369,7 +370,8 @@ static int open_env(struct store_lmdb *db, const char *dir, uint64_t map_bytes, 
 	int rc = mdb_env_create(&db->env);
 
 	if (rc != 0)
-		return fail(why, errno_of(rc), dir, "cannot create the environment", mdb_strerror(rc));
+		return fail(
+			why, errno_of(rc), dir, "cannot create the environment", mdb_strerror(rc));
 	if (statfs(dir, &fs) == 0 && fs.f_type == NFS_MAGIC)
 		return fail(why, -EOPNOTSUPP, dir, "cannot open", "a store must not lie on NFS");
 	mdb_env_set_maxdbs(db->env, STORE_TABLES);
@@ -380,7 +382,8 @@ static int open_env(struct store_lmdb *db, const char *dir, uint64_t map_bytes, 
 		return fail(why, errno_of(rc), dir, "cannot open", mdb_strerror(rc));
 	rc = mdb_reader_check(db->env, &dead);
 	if (rc != 0)
-		return fail(why, errno_of(rc), dir, "cannot check the reader table", mdb_strerror(rc));
+		return fail(
+			why, errno_of(rc), dir, "cannot check the reader table", mdb_strerror(rc));
 	db->readers_cleared += (uint32_t)dead;
 	return 0;
 }

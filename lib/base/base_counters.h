@@ -16,7 +16,8 @@
 	X(CTR_TX_BYTES, "tx_bytes", "UDP payload bytes handed to the port") \
 	/* drops of datagrams: wire */ \
 	X(CTR_DROP_SHORT, "drop_short", "datagram shorter than its header or body says") \
-	X(CTR_DROP_LENGTH, "drop_length", "length field differs from the UDP length, or trailing bytes") \
+	X(CTR_DROP_LENGTH, "drop_length", \
+		"length field differs from the UDP length, or trailing bytes") \
 	X(CTR_DROP_MAGIC, "drop_magic", "not our magic number") \
 	X(CTR_DROP_VERSION, "drop_version", "unknown wire version") \
 	X(CTR_DROP_TYPE, "drop_type", "unknown or misplaced message type") \
@@ -26,9 +27,11 @@
 	X(CTR_DROP_AUTH, "drop_auth", "missing or wrong authentication tag") \
 	X(CTR_DROP_KEY, "drop_key", "unknown key id") \
 	X(CTR_DROP_REPLAY, "drop_replay", "sequence already seen or too old") \
-	X(CTR_DROP_SENDERS_FULL, "drop_senders_full", "no room for another sender's replay window") \
+	X(CTR_DROP_SENDERS_FULL, "drop_senders_full", \
+		"no room for another sender's replay window") \
 	X(CTR_DROP_SEGMENT, "drop_segment", "segment that overlaps, disagrees or is out of range") \
-	X(CTR_DROP_REASSEMBLY_FULL, "drop_reassembly_full", "no room for another incomplete frame") \
+	X(CTR_DROP_REASSEMBLY_FULL, "drop_reassembly_full", \
+		"no room for another incomplete frame") \
 	X(CTR_DROP_REASSEMBLY_TIMEOUT, "drop_reassembly_timeout", "incomplete frames given up") \
 	/* drops of frames: port */ \
 	X(CTR_DROP_L2, "drop_l2", "frame for another MAC, own source MAC, or unknown ethertype") \
@@ -40,7 +43,8 @@
 	X(CTR_DROP_UDP_CSUM, "drop_udp_csum", "bad UDP checksum") \
 	X(CTR_DROP_PORT, "drop_port", "UDP port outside the node's range") \
 	X(CTR_DROP_ARP, "drop_arp", "malformed ARP, or a sender that cannot be on this link") \
-	X(CTR_DROP_PROTO, "drop_proto", "IPv4 packets that are neither UDP nor a sound ICMP echo request") \
+	X(CTR_DROP_PROTO, "drop_proto", \
+		"IPv4 packets that are neither UDP nor a sound ICMP echo request") \
 	X(CTR_ARP, "arp_frames", "ARP frames handled") \
 	X(CTR_ECHO, "echo_answers", "ICMP echo requests answered") \
 	X(CTR_DROP_TX_NO_NEIGH, "drop_tx_no_neigh", "no link address for the next hop") \
@@ -55,14 +59,18 @@
 	X(CTR_PUBLISH, "publishes", "PUBLISH frames taken by the channel's worker") \
 	X(CTR_PUB_OK, "pub_ok", "publishes that ended ok") \
 	X(CTR_PUB_DUPLICATE, "pub_duplicate", "publishes answered from the idempotence window") \
-	X(CTR_PUB_UNKNOWN_CHANNEL, "pub_unknown_channel", "publishes to a channel that does not exist") \
+	X(CTR_PUB_UNKNOWN_CHANNEL, "pub_unknown_channel", \
+		"publishes to a channel that does not exist") \
 	X(CTR_PUB_BUSY, "pub_busy", "publishes refused: a limit was reached") \
 	X(CTR_PUB_TOO_LARGE, "pub_too_large", "publishes refused: payload over the limit") \
 	X(CTR_PUB_RETRYABLE, "pub_retryable", "publishes refused: node cannot decide now") \
-	X(CTR_PUB_EXPIRED, "pub_expired", "publishes whose deadline passed before they were resolved") \
-	X(CTR_PUB_NEED_HELLO, "pub_need_hello", "publishes from an address that has not echoed a nonce") \
+	X(CTR_PUB_EXPIRED, "pub_expired", \
+		"publishes whose deadline passed before they were resolved") \
+	X(CTR_PUB_NEED_HELLO, "pub_need_hello", \
+		"publishes from an address that has not echoed a nonce") \
 	X(CTR_PUB_BAD, "pub_bad", "publishes with an invalid field") \
-	X(CTR_PUB_INCOMPLETE, "pub_incomplete", "publishes ended without every acknowledgement asked for") \
+	X(CTR_PUB_INCOMPLETE, "pub_incomplete", \
+		"publishes ended without every acknowledgement asked for") \
 	X(CTR_PUB_PENDING, "pub_pending", "repeats of a publish whose outcome is still to come") \
 	X(CTR_PARKED, "parked", "publishes that waited for a tag") \
 	X(CTR_TAG_HIT, "tag_hit", "publishes resolved by the current tag at once") \
@@ -73,7 +81,8 @@
 	X(CTR_END_OFFLINE, "end_offline", "members without a route") \
 	X(CTR_END_DENIED, "end_denied", "members on the deny list") \
 	X(CTR_END_ROUTED, "end_routed", "members with at least one route pushed") \
-	X(CTR_END_SENDER_ONLY, "end_sender_only", "members whose only session was the sender's own") \
+	X(CTR_END_SENDER_ONLY, "end_sender_only", \
+		"members whose only session was the sender's own") \
 	/* routes: every route pushed ends in exactly one */ \
 	X(CTR_ROUTES, "routes", "routes pushed for the first time") \
 	X(CTR_ROUTE_ECHO, "route_echo", "sender's own sessions suppressed") \
@@ -82,7 +91,8 @@
 	X(CTR_ROUTE_ACKED, "route_acked", "routes ended by the client's receipt") \
 	X(CTR_ROUTE_DROPPED, "route_dropped", "routes the gateway refused for good") \
 	X(CTR_ROUTE_SESSION_GONE, "route_session_gone", "routes ended: the session closed") \
-	X(CTR_ROUTE_GATEWAY_GONE, "route_gateway_gone", "routes ended: the gateway left or restarted") \
+	X(CTR_ROUTE_GATEWAY_GONE, "route_gateway_gone", \
+		"routes ended: the gateway left or restarted") \
 	X(CTR_ROUTE_RETRY_CAP, "route_retry_cap", "routes ended: attempts exhausted") \
 	X(CTR_ROUTE_DEADLINE, "route_deadline", "routes ended: deadline passed") \
 	X(CTR_ROUTE_OVERFLOW, "route_overflow", "routes ended: the gateway's backlog was full") \
@@ -90,11 +100,14 @@
 	/* pushes */ \
 	X(CTR_PUSH, "pushes", "push frames sent for the first time") \
 	X(CTR_PUSH_RESENT, "pushes_resent", "push frames sent again") \
-	X(CTR_ROUTE_RETRIED, "routes_retried", "routes pushed again after a retryable answer or a missing receipt") \
+	X(CTR_ROUTE_RETRIED, "routes_retried", \
+		"routes pushed again after a retryable answer or a missing receipt") \
 	X(CTR_PUSH_ACK, "push_acks", "push acknowledgements matched") \
 	X(CTR_PUSH_ACK_UNKNOWN, "push_ack_unknown", "acknowledgements of unknown or ended pushes") \
-	X(CTR_PUSH_ACK_REPEATED, "push_ack_repeated", "acknowledgements of pushes already acknowledged") \
-	X(CTR_PUSH_ACK_BAD, "push_ack_bad", "acknowledgements whose counts or positions are wrong") \
+	X(CTR_PUSH_ACK_REPEATED, "push_ack_repeated", \
+		"acknowledgements of pushes already acknowledged") \
+	X(CTR_PUSH_ACK_BAD, "push_ack_bad", \
+		"acknowledgements whose counts or positions are wrong") \
 	X(CTR_RECEIPT, "receipts", "receipts matched") \
 	X(CTR_RECEIPT_UNKNOWN, "receipt_unknown", "receipts of unknown or ended pushes") \
 	X(CTR_RESEND_BUDGET, "resend_budget", "resends put off by the resend budget") \
@@ -133,8 +146,8 @@ struct counters {
 // Adds to an own counter. Context: the owner of `c`; a plain load and store, no locked instruction.
 static inline void counter_add(struct counters *c, enum counter id, uint64_t n)
 {
-	atomic_store_explicit(&c->v[id],
-		atomic_load_explicit(&c->v[id], memory_order_relaxed) + n, memory_order_relaxed);
+	atomic_store_explicit(&c->v[id], atomic_load_explicit(&c->v[id], memory_order_relaxed) + n,
+		memory_order_relaxed);
 }
 
 static inline uint64_t counter_get(const struct counters *c, enum counter id)

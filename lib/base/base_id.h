@@ -18,7 +18,7 @@ struct id_view {
 // A channel's name, held by value.
 struct channel_key {
 	uint8_t type;  // 1..12
-	uint8_t len;   // 1..255
+	uint8_t len;  // 1..255
 	uint8_t bytes[ID_LEN_MAX];
 };
 

@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct index_bucket) == 64, "a bucket is one cache line");
 
 struct index {
 	struct index_bucket *bucket;
-	uint32_t mask;   // buckets - 1
+	uint32_t mask;  // buckets - 1
 	uint32_t count;  // writer: entries in use
 	uint32_t limit;  // most entries
 };
@@ -70,7 +70,7 @@ static inline uint32_t index_next(const struct index *index, struct index_cursor
 				atomic_load_explicit(&b->value[slot], memory_order_acquire);
 
 			if (value != 0 && atomic_load_explicit(&b->print[slot],
-					  memory_order_relaxed) == cur->print)
+						  memory_order_relaxed) == cur->print)
 				return value;
 		}
 	}

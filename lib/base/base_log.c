@@ -57,12 +57,13 @@ void log_write(struct log_site *site, enum log_level level, const char *mod, con
 			*c = ' ';
 	gmtime_r(&ts.tv_sec, &tm);
 	len = snprintf(line, sizeof(line),
-		"ts=%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ level=%s prog=%s mod=%s code=%s msg=\"%s\"",
+		"ts=%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ level=%s prog=%s mod=%s code=%s "
+		"msg=\"%s\"",
 		tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
 		ts.tv_nsec / 1000, level_names[level], program, mod, code, msg);
 	if (site->suppressed != 0 && len > 0 && (size_t)len < sizeof(line)) {
-		len += snprintf(line + len, sizeof(line) - (size_t)len, " suppressed=%u",
-			site->suppressed);
+		len += snprintf(
+			line + len, sizeof(line) - (size_t)len, " suppressed=%u", site->suppressed);
 		site->suppressed = 0;
 	}
 	if (len < 0)

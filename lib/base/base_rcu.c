@@ -49,8 +49,8 @@ void rcu_retire_init(struct rcu_retire *list)
 	list->count = 0;
 }
 
-void rcu_retire(struct rcu_retire *list, void (*free_fn)(void *owner, void *ptr), void *owner,
-	void *ptr)
+void rcu_retire(
+	struct rcu_retire *list, void (*free_fn)(void *owner, void *ptr), void *owner, void *ptr)
 {
 	if (list->count == RCU_RETIRE_MAX)
 		rcu_reclaim(list);

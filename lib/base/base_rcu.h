@@ -36,8 +36,8 @@ void rcu_retire_init(struct rcu_retire *list);
 
 // Hands `ptr` over for freeing by free_fn(owner, ptr) after every reader passed a quiescent point.
 // Owns: ptr is the list's from here on.
-void rcu_retire(struct rcu_retire *list, void (*free_fn)(void *owner, void *ptr), void *owner,
-	void *ptr);
+void rcu_retire(
+	struct rcu_retire *list, void (*free_fn)(void *owner, void *ptr), void *owner, void *ptr);
 
 // Waits for one grace period and frees everything in the list; nothing to do when empty. Blocks for at
 // most the longest poll turn of an online reader. Returns: number freed.

@@ -14,9 +14,9 @@ struct ROLE_ATTR(capability("role")) thread_role {
 	char unused;
 };
 
-extern struct thread_role role_worker;   // a polling core
+extern struct thread_role role_worker;  // a polling core
 extern struct thread_role role_control;  // the control core of the fast process
-extern struct thread_role role_meta;     // the event loop of the meta process
+extern struct thread_role role_meta;  // the event loop of the meta process
 
 #define WORKER_ONLY ROLE_ATTR(requires_capability(role_worker))
 #define CONTROL_ONLY ROLE_ATTR(requires_capability(role_control))

@@ -173,6 +173,12 @@ static int fill(
 		p->m.sender_gateway = core->config.client_id;
 		p->m.sender_slot = slot;
 		p->m.sender_gen = session->gen;
+		// The node leaves the sender's own session out as long as it knows it under the
+		// registration the message was sent with. Over a new one this memory does.
+		client_seen_add(core->seen,
+			client_delivery_print(channel_key_hash(&p->m.channel), publish->message_id,
+				slot, session->gen),
+			core->now_ns);
 	}
 	return 0;
 }
@@ -281,6 +287,23 @@ static uint32_t act(struct client_core *core, struct client_publish *p)
 	return sent;
 }
 
+// The node leaves the sender's own session out, but knows it by its registration: one that was lost while
+// the message waited there would bring the echo back. So the session has it already, and its receipt too.
+static void remember_own(struct client_core *core, const struct client_publish *p)
+{
+	const struct client_await own = {
+		.print = client_delivery_print(channel_key_hash(&p->m.channel), p->m.message_id,
+			p->m.sender_slot, p->m.sender_gen),
+		.given = true,
+	};
+
+	if (client_seen_has(core->seen, own.print, core->now_ns))
+		return;
+	client_seen_add(core->seen, own.print, core->now_ns);
+	if (p->m.ack == WIRE_ACK_CLIENT)
+		client_awaiting_put(core->awaiting, &own);
+}
+
 int client_core_publish(struct client_core *core, const struct tagcast_publish *publish,
 	uint64_t now_ns, uint64_t *request)
 {
@@ -313,6 +336,8 @@ int client_core_publish(struct client_core *core, const struct tagcast_publish *
 	heap_fix(ps, p->heap_at);
 	core->stats.published++;
 	*request = p->request;
+	if (p->echo_session)
+		remember_own(core, p);
 	act(core, p);
 	return 0;
 }

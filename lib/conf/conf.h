@@ -13,7 +13,7 @@
 #include "base_limits.h"
 
 #define CONF_NAME_MAX 128u
-#define CONF_PATH_MAX 100u     // bytes; a unix socket path has 107
+#define CONF_PATH_MAX 100u  // bytes; a unix socket path has 107
 #define CONF_FILE_BYTES_MAX (1024u * 1024u)
 #define CONF_ERROR_MAX 512u
 #define CONF_NEIGHBOURS_MAX 64u
@@ -31,86 +31,95 @@ struct conf_neighbour {
 
 struct conf {
 	struct {
-		uint64_t id;               // node.id, 1..2^63-1, required
-		uint64_t cluster_id;       // node.cluster_id, 1..2^63-1
-		char run_dir[CONF_PATH_MAX];    // node.run_dir: sockets
-		char data_dir[CONF_PATH_MAX];   // node.data_dir: the store
-		char log_level[8];         // node.log_level: error, warn, info, debug
+		uint64_t id;  // node.id, 1..2^63-1, required
+		uint64_t cluster_id;  // node.cluster_id, 1..2^63-1
+		char run_dir[CONF_PATH_MAX];  // node.run_dir: sockets
+		char data_dir[CONF_PATH_MAX];  // node.data_dir: the store
+		char log_level[8];  // node.log_level: error, warn, info, debug
 	} node;
 	struct {
-		char lcores[CONF_NAME_MAX];  // eal.lcores: CPUs of the workers, "auto" or as in 1,3-5
-		uint32_t memory_bytes;       // eal.memory
-		bool hugepages;              // eal.hugepages
-		char file_prefix[32];        // eal.file_prefix; empty: made from node.id
-		char extra[256];             // eal.extra: appended as written
+		char lcores
+			[CONF_NAME_MAX];  // eal.lcores: CPUs of the workers, "auto" or as in 1,3-5
+		uint32_t memory_bytes;  // eal.memory
+		bool hugepages;  // eal.hugepages
+		char file_prefix[32];  // eal.file_prefix; empty: made from node.id
+		char extra[256];  // eal.extra: appended as written
 	} eal;
 	struct {
 		char device[CONF_NAME_MAX];  // port.device: PCI address or vdev with arguments
-		uint32_t ip;                 // port.address a.b.c.d/len
+		uint32_t ip;  // port.address a.b.c.d/len
 		uint8_t prefix_len;
-		uint32_t gateway_ip;         // port.gateway: next hop, 0 none
-		uint16_t vlan;               // port.vlan: 0 none, 1..4094
-		uint16_t mtu;                // port.mtu
-		uint16_t udp_base;           // port.udp_base: worker w listens on base + w
+		uint32_t gateway_ip;  // port.gateway: next hop, 0 none
+		uint16_t vlan;  // port.vlan: 0 none, 1..4094
+		uint16_t mtu;  // port.mtu
+		uint16_t udp_base;  // port.udp_base: worker w listens on base + w
 		uint32_t rx_descriptors, tx_descriptors;
-		uint32_t buffers;            // port.buffers: datagram buffers of the node
-		uint8_t checksum;            // port.checksum
-		uint8_t neighbour_count;     // port.neighbours: static entries
+		uint32_t buffers;  // port.buffers: datagram buffers of the node
+		uint8_t checksum;  // port.checksum
+		uint8_t neighbour_count;  // port.neighbours: static entries
 		struct conf_neighbour neighbours[CONF_NEIGHBOURS_MAX];
 		uint64_t neighbour_ttl_ns;
 	} port;
 	struct {
-		uint32_t count;              // workers.count 1..16
-		uint8_t idle;                // workers.idle
-		uint32_t quantum_members;    // workers.quantum: members of one channel expanded per turn
-		uint32_t ring_items;         // workers.ring: hand-off ring of each pair
+		uint32_t count;  // workers.count 1..16
+		uint8_t idle;  // workers.idle
+		uint32_t
+			quantum_members;  // workers.quantum: members of one channel expanded per turn
+		uint32_t ring_items;  // workers.ring: hand-off ring of each pair
 	} workers;
 	struct {
-		uint8_t mode;                // auth.mode, required
+		uint8_t mode;  // auth.mode, required
 		uint8_t key_count;
 		uint8_t key_id[CONF_KEYS_MAX];
 		char key_file[CONF_KEYS_MAX][CONF_PATH_MAX];  // 32 bytes in hex, mode 0600
-		uint8_t send_key;            // index; auth.send_key names its id
+		uint8_t send_key;  // index; auth.send_key names its id
 	} auth;
 	struct {
-		uint8_t mode;                // meta.mode
-		char program[CONF_PATH_MAX]; // meta.program, for embedded; a bare name: beside tagcastd, then in PATH
-		uint64_t map_bytes;          // meta.map_size: address space of the store
-		uint64_t fence_wait_ns;      // meta.fence_wait: how long a mutation waits for the fast process
+		uint8_t mode;  // meta.mode
+		char program
+			[CONF_PATH_MAX];  // meta.program, for embedded; a bare name: beside tagcastd, then in PATH
+		uint64_t map_bytes;  // meta.map_size: address space of the store
+		uint64_t
+			fence_wait_ns;  // meta.fence_wait: how long a mutation waits for the fast process
 		uint64_t journal_commits, dedup_commits;
 		uint32_t stages;
-		uint64_t stage_commits;      // meta.stage_commits: an idle stage is dropped after so many
-		uint32_t feed_backlog_bytes; // meta.feed_backlog
+		uint64_t
+			stage_commits;  // meta.stage_commits: an idle stage is dropped after so many
+		uint32_t feed_backlog_bytes;  // meta.feed_backlog
 	} meta;
 	struct {
-		uint32_t channels;           // limits.channels
-		uint32_t uids;               // limits.uids
-		uint32_t gateways;           // limits.gateways
-		uint32_t senders;            // limits.senders: replay windows per worker
-		uint32_t payload_bytes;      // limits.payload
-		uint32_t messages;           // limits.messages: admitted and unfinished, per worker
-		uint32_t parked_per_channel; // limits.parked_per_channel
-		uint32_t parked;             // limits.parked: per worker
-		uint32_t inflight_pushes;    // limits.inflight_pushes: per worker
-		uint32_t frames;             // limits.frames: incomplete large frames per worker
-		uint32_t window;             // limits.window: idempotence entries per worker
-		uint64_t window_age_ns;      // limits.window_age
-		uint64_t tag_bytes;          // limits.tag_memory
+		uint32_t channels;  // limits.channels
+		uint32_t uids;  // limits.uids
+		uint32_t gateways;  // limits.gateways
+		uint32_t senders;  // limits.senders: replay windows per worker
+		uint32_t payload_bytes;  // limits.payload
+		uint32_t messages;  // limits.messages: admitted and unfinished, per worker
+		uint32_t parked_per_channel;  // limits.parked_per_channel
+		uint32_t parked;  // limits.parked: per worker
+		uint32_t inflight_pushes;  // limits.inflight_pushes: per worker
+		uint32_t frames;  // limits.frames: incomplete large frames per worker
+		uint32_t window;  // limits.window: idempotence entries per worker
+		uint64_t window_age_ns;  // limits.window_age
+		uint64_t tag_bytes;  // limits.tag_memory
 		uint32_t build_members_per_step;  // limits.build_members_per_step
 	} limits;
 	struct {
-		uint64_t heartbeat_ns;       // delivery.heartbeat
-		uint64_t push_timeout_ns;    // delivery.push_timeout: first resend of an unanswered push
-		uint64_t retry_max_ns;       // delivery.retry_max: upper end of the back-off
-		uint32_t attempts;           // delivery.attempts: sends of one route at most
-		uint64_t receipt_timeout_ns; // delivery.receipt_timeout: re-push of an unacknowledged route
-		uint64_t deadline_ns;        // delivery.deadline: default of a message
+		uint64_t heartbeat_ns;  // delivery.heartbeat
+		uint64_t
+			push_timeout_ns;  // delivery.push_timeout: first resend of an unanswered push
+		uint64_t retry_max_ns;  // delivery.retry_max: upper end of the back-off
+		uint32_t attempts;  // delivery.attempts: sends of one route at most
+		uint64_t
+			receipt_timeout_ns;  // delivery.receipt_timeout: re-push of an unacknowledged route
+		uint64_t deadline_ns;  // delivery.deadline: default of a message
 		uint64_t deadline_max_ns;
-		uint32_t push_window;        // delivery.push_window: unanswered pushes per gateway and worker
-		uint32_t backlog;            // delivery.backlog: pushes waiting for the window, hard limit
-		uint32_t resend_percent;     // delivery.resend_budget: resends as a share of data pushes
-		uint64_t tag_ttl_ns;         // tags.ttl
-		uint32_t tag_steps;          // tags.steps: deltas kept per tag
+		uint32_t
+			push_window;  // delivery.push_window: unanswered pushes per gateway and worker
+		uint32_t backlog;  // delivery.backlog: pushes waiting for the window, hard limit
+		uint32_t
+			resend_percent;  // delivery.resend_budget: resends as a share of data pushes
+		uint64_t tag_ttl_ns;  // tags.ttl
+		uint32_t tag_steps;  // tags.steps: deltas kept per tag
 	} delivery;
 };
 

@@ -9,35 +9,35 @@
 #include "conf.h"
 
 enum conf_type {
-	CONF_UINT,       // decimal digits
-	CONF_SIZE,       // digits and one of B, KiB, MiB, GiB, TiB
-	CONF_DURATION,   // digits and one of ns, us, ms, s, min, h
-	CONF_PERCENT,    // digits and %
-	CONF_BOOL,       // true, false
-	CONF_WORD,       // one of `words`, stored as its index in 8 bits
+	CONF_UINT,  // decimal digits
+	CONF_SIZE,  // digits and one of B, KiB, MiB, GiB, TiB
+	CONF_DURATION,  // digits and one of ns, us, ms, s, min, h
+	CONF_PERCENT,  // digits and %
+	CONF_BOOL,  // true, false
+	CONF_WORD,  // one of `words`, stored as its index in 8 bits
 	CONF_WORD_TEXT,  // one of `words`, stored as text
-	CONF_TEXT,       // text without control characters
-	CONF_PATH,       // absolute path
-	CONF_PROGRAM,    // absolute path, or the bare name of a program
-	CONF_NAME,       // letters, digits, '-', '_', '.'
-	CONF_CPUS,       // auto, or CPU numbers as in 1,3-5
-	CONF_DEVICE,     // PCI address or DPDK virtual device
-	CONF_IPV4,       // address or none
-	CONF_CIDR,       // address/prefix length; `bytes` unused, fills port.ip and port.prefix_len
-	CONF_KEY_ID,     // id of one of auth.keys, or 0
-	CONF_NEIGHBOURS, // list of {ip, mac}
-	CONF_KEYS,       // list of {id, file}
+	CONF_TEXT,  // text without control characters
+	CONF_PATH,  // absolute path
+	CONF_PROGRAM,  // absolute path, or the bare name of a program
+	CONF_NAME,  // letters, digits, '-', '_', '.'
+	CONF_CPUS,  // auto, or CPU numbers as in 1,3-5
+	CONF_DEVICE,  // PCI address or DPDK virtual device
+	CONF_IPV4,  // address or none
+	CONF_CIDR,  // address/prefix length; `bytes` unused, fills port.ip and port.prefix_len
+	CONF_KEY_ID,  // id of one of auth.keys, or 0
+	CONF_NEIGHBOURS,  // list of {ip, mac}
+	CONF_KEYS,  // list of {id, file}
 };
 
 struct conf_option {
 	const char *section, *name;
 	enum conf_type type;
-	uint16_t offset, bytes;   // in struct conf
+	uint16_t offset, bytes;  // in struct conf
 	uint64_t min, max, value;  // numbers: range and default; texts: max length
-	const char *text;         // texts, words: default. Required ones: the example of the manual
-	const char *const *words; // ends with NULL
+	const char *text;  // texts, words: default. Required ones: the example of the manual
+	const char *const *words;  // ends with NULL
 	bool required, reloadable, power_of_two;
-	const char *help;         // lines of the manual
+	const char *help;  // lines of the manual
 };
 extern const struct conf_option conf_schema[];
 extern const uint32_t conf_schema_count;
@@ -60,8 +60,8 @@ void conf_allowed(const struct conf_option *o, char *out, size_t size);
 
 // Sets an option from the text of a scalar (`plain`: written without quotes).
 // Returns: 0; -EINVAL with `problem` (CONF_PROBLEM_MAX).
-int conf_set(const struct conf_option *o, const char *text, size_t len, bool plain, struct conf *conf,
-	char *problem);
+int conf_set(const struct conf_option *o, const char *text, size_t len, bool plain,
+	struct conf *conf, char *problem);
 // Digits only, no leading zero, no overflow. Returns: 0, -EINVAL, -ERANGE.
 int conf_digits(const char *text, size_t len, uint64_t *value);
 int conf_ipv4(const char *text, size_t len, uint32_t *ip);

@@ -10,10 +10,10 @@
 enum cons_status {
 	CONS_OK = 0,
 	CONS_NOT_LEADER,  // not taken; ask the leader
-	CONS_BUSY,        // not taken; too much in flight
-	CONS_TOO_LARGE,   // not taken; over ENTRY_BYTES_MAX
-	CONS_UNKNOWN,     // outcome unknown: retry with the same de-duplication key
-	CONS_FAILED,      // not taken; local fault (disk), the process is about to end
+	CONS_BUSY,  // not taken; too much in flight
+	CONS_TOO_LARGE,  // not taken; over ENTRY_BYTES_MAX
+	CONS_UNKNOWN,  // outcome unknown: retry with the same de-duplication key
+	CONS_FAILED,  // not taken; local fault (disk), the process is about to end
 };
 
 // One committed batch, in order. `index` grows; an index at or below the store's applied one is a replay

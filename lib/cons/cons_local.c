@@ -29,8 +29,8 @@ struct cons_local {
 	struct cons_commit *commits;
 };
 
-struct cons_local *cons_local_create(uint64_t node_id, uint64_t applied_index,
-	const struct cons_events *events, void *ctx)
+struct cons_local *cons_local_create(
+	uint64_t node_id, uint64_t applied_index, const struct cons_events *events, void *ctx)
 {
 	struct cons_local *c = calloc(1, sizeof(*c));
 

@@ -9,7 +9,7 @@
 struct cons_local;
 
 // `applied_index` continues the store's count. Returns: NULL when there is no memory.
-struct cons_local *cons_local_create(uint64_t node_id, uint64_t applied_index,
-	const struct cons_events *events, void *ctx);
+struct cons_local *cons_local_create(
+	uint64_t node_id, uint64_t applied_index, const struct cons_events *events, void *ctx);
 void cons_local_destroy(struct cons_local *cons);
 extern const struct cons_ops cons_local_ops;

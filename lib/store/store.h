@@ -19,13 +19,13 @@ enum store_op {
 	STORE_CHANNEL_CREATE = 1,  // create or, when it exists, update the info flags
 	STORE_CHANNEL_UPDATE = 2,  // flags of an existing channel
 	STORE_CHANNEL_REMOVE = 3,  // tombstone; keeps SMV
-	STORE_ADD = 4,             // add UIDs to a list of the channel; creates the channel when absent
-	STORE_REMOVE = 5,          // remove UIDs
-	STORE_RESET = 6,           // the list becomes exactly these UIDs (also "reset + add", "remove all")
-	STORE_STAGE = 7,           // a chunk of a large ADD/REMOVE/RESET, invisible; the first one opens
-	STORE_CLOSE = 8,           // makes a stage visible; `uid_count` (no uids) may name the number of
-				   // UIDs of all chunks: another number staged is INVALID, 0 = unchecked
-	STORE_ABORT = 9,           // drops a stage
+	STORE_ADD = 4,  // add UIDs to a list of the channel; creates the channel when absent
+	STORE_REMOVE = 5,  // remove UIDs
+	STORE_RESET = 6,  // the list becomes exactly these UIDs (also "reset + add", "remove all")
+	STORE_STAGE = 7,  // a chunk of a large ADD/REMOVE/RESET, invisible; the first one opens
+	STORE_CLOSE = 8,  // makes a stage visible; `uid_count` (no uids) may name the number of
+	// UIDs of all chunks: another number staged is INVALID, 0 = unchecked
+	STORE_ABORT = 9,  // drops a stage
 };
 
 enum store_list { STORE_MEMBERS = 0, STORE_DENY = 1, STORE_ALLOW = 2, STORE_TEMP = 3 };
@@ -40,13 +40,13 @@ enum store_channel_flag {
 };
 
 enum store_result_code {
-	STORE_R_OK = 0,         // applied; `changed` says how many rows
+	STORE_R_OK = 0,  // applied; `changed` says how many rows
 	STORE_R_NO_CHANGE = 1,  // valid, nothing changed, no SMV step
 	STORE_R_NOT_FOUND = 2,  // no such channel or stage
-	STORE_R_INVALID = 3,    // a field is out of range
-	STORE_R_BUSY = 4,       // a stage is open on the channel, or too many stages
-	STORE_R_EXPIRED = 5,    // de-duplication key older than the window: outcome no longer known
-	STORE_R_LIMIT = 6,      // over MUTATION_UIDS_MAX
+	STORE_R_INVALID = 3,  // a field is out of range
+	STORE_R_BUSY = 4,  // a stage is open on the channel, or too many stages
+	STORE_R_EXPIRED = 5,  // de-duplication key older than the window: outcome no longer known
+	STORE_R_LIMIT = 6,  // over MUTATION_UIDS_MAX
 };
 const char *store_result_name(enum store_result_code code);
 
@@ -58,14 +58,15 @@ const char *store_result_name(enum store_result_code code);
 #define STORE_DEDUP_BYTES 16u
 void store_dedup_key(uint8_t key[STORE_DEDUP_BYTES], uint64_t commit, uint64_t unique);
 
-#define STORE_UIDS_INLINE_MAX 8192u  // UIDs of one unstaged command; bytes bounded by ENTRY_BYTES_MAX too
+#define STORE_UIDS_INLINE_MAX \
+	8192u  // UIDs of one unstaged command; bytes bounded by ENTRY_BYTES_MAX too
 
 // UIDs are packed: u8 length (1..255), bytes, repeated `uid_count` times.
 struct store_command {
 	uint8_t op;
 	uint8_t list;
 	uint8_t staged_op;  // STAGE, CLOSE: ADD, REMOVE or RESET
-	uint8_t flags;      // CHANNEL_CREATE, CHANNEL_UPDATE
+	uint8_t flags;  // CHANNEL_CREATE, CHANNEL_UPDATE
 	uint8_t dedup[STORE_DEDUP_BYTES];  // all zero: none; else applied at most once
 	uint64_t stage_id;
 	struct channel_key channel;
@@ -75,18 +76,19 @@ struct store_command {
 };
 
 struct store_result {
-	uint8_t code;       // enum store_result_code
-	uint8_t repeated;   // 1: answered from the de-duplication table
-	uint64_t commit;    // commit number the caller may wait for (the current one when nothing changed)
-	uint64_t smv;       // of the channel, after
-	uint32_t changed;   // rows added or removed; of a STAGE: rows its chunk will change at CLOSE
+	uint8_t code;  // enum store_result_code
+	uint8_t repeated;  // 1: answered from the de-duplication table
+	uint64_t
+		commit;  // commit number the caller may wait for (the current one when nothing changed)
+	uint64_t smv;  // of the channel, after
+	uint32_t changed;  // rows added or removed; of a STAGE: rows its chunk will change at CLOSE
 };
 
 // Encodes a command / a batch entry. Returns: bytes written, or -ENOSPC, -EINVAL.
 int store_command_encode(const struct store_command *cmd, uint8_t *out, uint32_t cap);
 // Decodes one command at p; points into p. Returns: bytes used, or -EINVAL with a static text in `why`.
-int store_command_decode(const uint8_t *p, uint32_t len, struct store_command *cmd,
-	const char **why);
+int store_command_decode(
+	const uint8_t *p, uint32_t len, struct store_command *cmd, const char **why);
 // Checks packed UIDs. Returns: 0 or -EINVAL.
 int store_uids_check(const uint8_t *uids, uint32_t bytes, uint32_t count);
 // Walks packed UIDs.
@@ -105,17 +107,17 @@ static inline bool store_uids_next(const uint8_t **p, const uint8_t *end, struct
 enum store_delta_kind {
 	STORE_DELTA_CHANNEL = 1,  // created, flags changed; the lists are as before, the SMV moved
 	STORE_DELTA_REMOVED = 2,  // channel gone (tombstone)
-	STORE_DELTA_ADD = 3,      // UIDs added to `list` (only those that changed something)
+	STORE_DELTA_ADD = 3,  // UIDs added to `list` (only those that changed something)
 	STORE_DELTA_REMOVE = 4,
-	STORE_DELTA_BULK = 5,     // too large to list, or a reset: read the store again
+	STORE_DELTA_BULK = 5,  // too large to list, or a reset: read the store again
 };
 struct store_delta {
 	uint64_t commit;
 	uint64_t smv_before, smv;
-	uint64_t members;   // of STORE_MEMBERS, after
+	uint64_t members;  // of STORE_MEMBERS, after
 	uint8_t kind;
 	uint8_t list;
-	uint8_t flags;      // of the channel, after
+	uint8_t flags;  // of the channel, after
 	struct channel_key channel;
 	uint32_t uid_count;
 	const uint8_t *uids;
@@ -134,13 +136,13 @@ struct store_bytes {
 // Ordered keys (memcmp order, 1..511 bytes) with values, in named tables. Implemented by
 // drivers/store (LMDB) and by a sorted map in tests/lib.
 enum store_table {
-	STORE_T_META,      // small named values: format, applied, commit, chain, generation, next numbers
-	STORE_T_CHANNEL,   // type, id -> channel record
-	STORE_T_MEMBER,    // channel number, list, generation, uid -> row
-	STORE_T_JOURNAL,   // commit number -> delta
-	STORE_T_DEDUP,     // key -> result, and commit order for eviction
-	STORE_T_STAGE,     // open stages
-	STORE_T_RUNTIME,   // channel runtime meta, nodes, slots
+	STORE_T_META,  // small named values: format, applied, commit, chain, generation, next numbers
+	STORE_T_CHANNEL,  // type, id -> channel record
+	STORE_T_MEMBER,  // channel number, list, generation, uid -> row
+	STORE_T_JOURNAL,  // commit number -> delta
+	STORE_T_DEDUP,  // key -> result, and commit order for eviction
+	STORE_T_STAGE,  // open stages
+	STORE_T_RUNTIME,  // channel runtime meta, nodes, slots
 	STORE_TABLES
 };
 struct store_backend_ops {
@@ -166,11 +168,12 @@ struct store_tx {
 // the same on every node of a cluster.
 struct store_limits {
 	uint64_t journal_commits;  // deltas kept; older subscribers rebuild
-	uint64_t dedup_commits;    // de-duplication keys kept; twice as many of results that changed nothing
-	uint32_t stages;           // open stages at once
-	uint64_t stage_commits;    // a stage idle for this many log indexes is dropped
-	uint32_t fold_rows;        // rows up to which a closed stage is merged on the spot and listed in
-				   // its delta; 0: 4096
+	uint64_t
+		dedup_commits;  // de-duplication keys kept; twice as many of results that changed nothing
+	uint32_t stages;  // open stages at once
+	uint64_t stage_commits;  // a stage idle for this many log indexes is dropped
+	uint32_t fold_rows;  // rows up to which a closed stage is merged on the spot and listed in
+		// its delta; 0: 4096
 };
 
 // Formats an empty backend or checks an existing one. Returns: 0; -EPROTO for a newer or foreign format

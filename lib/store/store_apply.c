@@ -9,8 +9,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static int apply_info(struct store_apply *a, const struct store_command *cmd, struct store_chan *chan,
-	struct store_result *r)
+static int apply_info(struct store_apply *a, const struct store_command *cmd,
+	struct store_chan *chan, struct store_result *r)
 {
 	const bool alive = chan_alive(chan);
 
@@ -88,8 +88,8 @@ static int dispatch(struct store_apply *a, const struct store_command *cmd, stru
 	return 0;
 }
 
-static int apply_command(struct store_apply *a, const struct store_command *cmd,
-	struct store_result *r)
+static int apply_command(
+	struct store_apply *a, const struct store_command *cmd, struct store_result *r)
 {
 	const bool keyed = dedup_given(cmd->dedup);
 	const uint64_t commit = a->state.commit;
@@ -110,8 +110,8 @@ static int apply_command(struct store_apply *a, const struct store_command *cmd,
 }
 
 // A command of a batch that was applied before: only what is still known is said.
-static int replay_command(struct store_apply *a, const struct store_command *cmd,
-	struct store_result *r)
+static int replay_command(
+	struct store_apply *a, const struct store_command *cmd, struct store_result *r)
 {
 	enum dedup_verdict verdict = DEDUP_NEW;
 	const int rc = dedup_given(cmd->dedup) ? dedup_find(a, cmd->dedup, r, &verdict) : 0;
@@ -176,8 +176,8 @@ int store_apply(struct store_tx *tx, const struct store_limits *limits, uint64_t
 		rc = count;
 	if (rc == 0) {
 		// The seed folds the index in, so that equal batches at other places give another chain.
-		a.state.chain = XXH3_64bits_withSeed(data, len,
-			a.state.chain + index * UINT64_C(0x9e3779b97f4a7c15));
+		a.state.chain = XXH3_64bits_withSeed(
+			data, len, a.state.chain + index * UINT64_C(0x9e3779b97f4a7c15));
 		a.state.applied = index;
 		rc = state_save(tx, &a.state);
 	}

@@ -55,7 +55,8 @@ static bool is_rows_op(uint8_t op)
 // Rules of a command's fields, the same for both directions. Returns: NULL when they hold.
 static const char *command_fault(const struct store_command *cmd)
 {
-	const bool staged = cmd->op == STORE_STAGE || cmd->op == STORE_CLOSE || cmd->op == STORE_ABORT;
+	const bool staged =
+		cmd->op == STORE_STAGE || cmd->op == STORE_CLOSE || cmd->op == STORE_ABORT;
 	const bool info = cmd->op == STORE_CHANNEL_CREATE || cmd->op == STORE_CHANNEL_UPDATE;
 
 	if (cmd->op < STORE_CHANNEL_CREATE || cmd->op > STORE_ABORT)
@@ -129,7 +130,8 @@ uint32_t command_frame(const uint8_t *p, uint32_t len)
 	return total < COMMAND_HEADER || total > len || total > ENTRY_BYTES_MAX ? 0 : total;
 }
 
-int store_command_decode(const uint8_t *p, uint32_t len, struct store_command *cmd, const char **why)
+int store_command_decode(
+	const uint8_t *p, uint32_t len, struct store_command *cmd, const char **why)
 {
 	const uint32_t total = command_frame(p, len);
 

@@ -4,8 +4,8 @@
 #include "store_pvt.h"
 
 // Finds the first queue entry of a kind and copies its key. Returns: 1, 0: none, -errno.
-static int queue_first(struct store_tx *tx, uint8_t kind, uint32_t key_len, uint8_t *k,
-	struct store_bytes *value)
+static int queue_first(
+	struct store_tx *tx, uint8_t kind, uint32_t key_len, uint8_t *k, struct store_bytes *value)
 {
 	struct store_bytes key;
 	const int rc = tx_seek(tx, STORE_T_STAGE, bytes_of(&kind, 1), false, &key, value);

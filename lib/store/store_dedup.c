@@ -43,7 +43,8 @@ int dedup_find(struct store_apply *a, const uint8_t *key, struct store_result *r
 	return 0;
 }
 
-int dedup_record(struct store_apply *a, const uint8_t *key, const struct store_result *r, bool moved)
+int dedup_record(
+	struct store_apply *a, const uint8_t *key, const struct store_result *r, bool moved)
 {
 	uint8_t k[1 + STORE_DEDUP_BYTES], o[9] = {'O'}, p[RECORD_BYTES], q[ORDER_BYTES];
 	const uint64_t sequence = a->state.dedup_next;

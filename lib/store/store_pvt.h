@@ -25,12 +25,12 @@
 #include "store.h"
 
 #define STORE_LISTS 4u
-#define LAYERS_MAX 24u     // generations of a list; merging keeps them at one or two
-#define FOLD_ROWS 4096u    // default of store_limits.fold_rows
-#define MERGE_RATIO 2u     // rows merged for each row written to a list with several generations
+#define LAYERS_MAX 24u  // generations of a list; merging keeps them at one or two
+#define FOLD_ROWS 4096u  // default of store_limits.fold_rows
+#define MERGE_RATIO 2u  // rows merged for each row written to a list with several generations
 #define COMMAND_HEADER 44u
 #define DELTA_HEADER 48u
-#define ROW_PREFIX 13u     // bytes of a member key before the UID
+#define ROW_PREFIX 13u  // bytes of a member key before the UID
 #define KEY_BYTES_MAX 511u
 
 _Static_assert(ROW_PREFIX + ID_LEN_MAX <= KEY_BYTES_MAX, "a member key fits a backend key");
@@ -57,9 +57,9 @@ struct store_chan {
 
 struct store_stage {
 	uint64_t id, number, index;  // index: of its last chunk
-	uint64_t uids;     // UIDs of all chunks, as sent
-	uint32_t rows;     // rows written
-	uint32_t kept;     // RESET: rows that are members already
+	uint64_t uids;  // UIDs of all chunks, as sent
+	uint32_t rows;  // rows written
+	uint32_t kept;  // RESET: rows that are members already
 	uint32_t generation;
 	uint8_t list, op;
 	struct channel_key channel;
@@ -80,9 +80,9 @@ struct store_apply {
 	uint64_t index;
 	store_on_delta on_delta;
 	void *ctx;
-	uint8_t *scratch;       // a delta being collected
+	uint8_t *scratch;  // a delta being collected
 	uint32_t delta_uids, delta_bytes;
-	uint8_t *delta_at;      // where its UIDs start
+	uint8_t *delta_at;  // where its UIDs start
 	bool delta_full;
 };
 #define SCRATCH_BYTES (DELTA_HEADER + ID_LEN_MAX + ENTRY_BYTES_MAX)
@@ -125,13 +125,13 @@ static inline struct store_bytes bytes_of(const void *p, uint32_t len)
 {
 	return (struct store_bytes){.p = p, .len = len};
 }
-static inline int tx_get(struct store_tx *tx, enum store_table t, struct store_bytes key,
-	struct store_bytes *value)
+static inline int tx_get(
+	struct store_tx *tx, enum store_table t, struct store_bytes key, struct store_bytes *value)
 {
 	return tx->ops->get(tx->tx, t, key, value);
 }
-static inline int tx_put(struct store_tx *tx, enum store_table t, struct store_bytes key,
-	struct store_bytes value)
+static inline int tx_put(
+	struct store_tx *tx, enum store_table t, struct store_bytes key, struct store_bytes value)
 {
 	return tx->ops->put(tx->tx, t, key, value);
 }
@@ -142,15 +142,16 @@ static inline int tx_del(struct store_tx *tx, enum store_table t, struct store_b
 
 	return rc == -ENOENT ? 0 : rc;
 }
-static inline int tx_seek(struct store_tx *tx, enum store_table t, struct store_bytes from, bool after,
-	struct store_bytes *key, struct store_bytes *value)
+static inline int tx_seek(struct store_tx *tx, enum store_table t, struct store_bytes from,
+	bool after, struct store_bytes *key, struct store_bytes *value)
 {
 	return tx->ops->seek(tx->tx, t, from, after, key, value);
 }
 
 // --- rows of a list (store_rows.c) ----------------------------------------------------------------------
 
-static inline void row_prefix(struct row_key *key, uint64_t number, uint8_t list, uint32_t generation)
+static inline void row_prefix(
+	struct row_key *key, uint64_t number, uint8_t list, uint32_t generation)
 {
 	put_be(key->bytes, number, 8);
 	key->bytes[8] = list;
@@ -170,7 +171,7 @@ static inline struct store_bytes row_bytes(const struct row_key *key)
 static inline bool row_in(const struct row_key *prefix, struct store_bytes found)
 {
 	return found.len > ROW_PREFIX && found.len <= ROW_PREFIX + ID_LEN_MAX &&
-		memcmp(found.p, prefix->bytes, ROW_PREFIX) == 0;
+	       memcmp(found.p, prefix->bytes, ROW_PREFIX) == 0;
 }
 
 // Is `uid` in the merged view of the list? Returns: 1, 0, -errno.
@@ -179,10 +180,11 @@ int rows_has(struct store_tx *tx, const struct store_chan *chan, uint8_t list, s
 int rows_set(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t at,
 	struct id_view uid, uint8_t present);
 // Writes a row of a generation outside the stack unless it is there. Returns: 1 written, 0, -errno.
-int rows_stage(struct store_tx *tx, const struct store_chan *chan, uint8_t list, uint32_t generation,
-	struct id_view uid, uint8_t present);
+int rows_stage(struct store_tx *tx, const struct store_chan *chan, uint8_t list,
+	uint32_t generation, struct id_view uid, uint8_t present);
 // Marks the rows of a generation, or of the whole stack (which it empties), as dead.
-int rows_kill(struct store_tx *tx, const struct store_chan *chan, uint8_t list, uint32_t generation);
+int rows_kill(
+	struct store_tx *tx, const struct store_chan *chan, uint8_t list, uint32_t generation);
 int rows_kill_list(struct store_tx *tx, struct store_chan *chan, uint8_t list);
 // Puts a generation on top of the stack; merges two when the stack is full.
 int rows_push(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t generation,
@@ -250,7 +252,8 @@ enum dedup_verdict { DEDUP_NEW, DEDUP_REPEATED, DEDUP_FUTURE, DEDUP_EXPIRED };
 int dedup_find(struct store_apply *a, const uint8_t *key, struct store_result *r,
 	enum dedup_verdict *verdict);
 // Remembers the result of a command; `moved`: it took a commit number.
-int dedup_record(struct store_apply *a, const uint8_t *key, const struct store_result *r, bool moved);
+int dedup_record(
+	struct store_apply *a, const uint8_t *key, const struct store_result *r, bool moved);
 int dedup_evict(struct store_apply *a);
 static inline bool dedup_given(const uint8_t *key)
 {

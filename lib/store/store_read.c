@@ -32,8 +32,8 @@ static void channel_fill(struct store_channel *channel, const struct store_chan 
 	channel->removed = chan->removed;
 }
 
-int store_read_channel(struct store_tx *tx, const struct channel_key *key,
-	struct store_channel *channel)
+int store_read_channel(
+	struct store_tx *tx, const struct channel_key *key, struct store_channel *channel)
 {
 	struct store_chan chan;
 	const int rc = chan_load(tx, key, &chan);
@@ -46,8 +46,8 @@ int store_read_channel(struct store_tx *tx, const struct channel_key *key,
 	return 0;
 }
 
-int store_read_next_channel(struct store_tx *tx, const struct channel_key *cursor,
-	struct store_channel *channel)
+int store_read_next_channel(
+	struct store_tx *tx, const struct channel_key *cursor, struct store_channel *channel)
 {
 	uint8_t k[1 + ID_LEN_MAX];
 	struct store_bytes key, v;
@@ -87,7 +87,8 @@ struct merge {
 	} layer[LAYERS_MAX];
 };
 
-static int layer_seek(struct store_tx *tx, struct merge_layer *layer, struct store_bytes from, bool after)
+static int layer_seek(
+	struct store_tx *tx, struct merge_layer *layer, struct store_bytes from, bool after)
 {
 	struct store_bytes key, v;
 	const int rc = tx_seek(tx, STORE_T_MEMBER, from, after, &key, &v);
@@ -107,8 +108,8 @@ static int layer_seek(struct store_tx *tx, struct merge_layer *layer, struct sto
 	return 0;
 }
 
-static int merge_start(struct merge *m, struct store_tx *tx, const struct store_chan *chan, uint8_t list,
-	struct id_view after)
+static int merge_start(struct merge *m, struct store_tx *tx, const struct store_chan *chan,
+	uint8_t list, struct id_view after)
 {
 	const struct store_rowset *set = &chan->list[list];
 
@@ -171,7 +172,8 @@ static int merge_step(struct merge *m, struct store_bytes key)
 	return stepped;
 }
 
-static int page_fill(struct merge *m, uint32_t max, uint8_t *uids, uint32_t cap, struct store_page *page)
+static int page_fill(
+	struct merge *m, uint32_t max, uint8_t *uids, uint32_t cap, struct store_page *page)
 {
 	const uint32_t budget = max + STORE_PAGE_SKIP_MAX;
 	struct store_bytes key = {NULL, 0};
@@ -185,7 +187,8 @@ static int page_fill(struct merge *m, uint32_t max, uint8_t *uids, uint32_t cap,
 		key = front->key;
 		if (front->present) {
 			uids[page->bytes_used] = (uint8_t)len;
-			memcpy(uids + page->bytes_used + 1, (const uint8_t *)key.p + ROW_PREFIX, len);
+			memcpy(uids + page->bytes_used + 1, (const uint8_t *)key.p + ROW_PREFIX,
+				len);
 			page->bytes_used += 1 + len;
 			page->count++;
 		}

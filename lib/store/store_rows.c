@@ -40,8 +40,8 @@ int rows_set(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_
 	return tx_put(tx, STORE_T_MEMBER, row_bytes(&key), bytes_of(&present, 1));
 }
 
-int rows_stage(struct store_tx *tx, const struct store_chan *chan, uint8_t list, uint32_t generation,
-	struct id_view uid, uint8_t present)
+int rows_stage(struct store_tx *tx, const struct store_chan *chan, uint8_t list,
+	uint32_t generation, struct id_view uid, uint8_t present)
 {
 	struct row_key key;
 	struct store_bytes v;
@@ -102,8 +102,8 @@ int rows_move(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32
 			return rc;
 
 		const uint8_t present = *(const uint8_t *)v.p;
-		const struct id_view uid = id_view_of(row.bytes + ROW_PREFIX,
-			(uint8_t)(key.len - ROW_PREFIX));
+		const struct id_view uid =
+			id_view_of(row.bytes + ROW_PREFIX, (uint8_t)(key.len - ROW_PREFIX));
 
 		row_uid(&row, id_view_of((const uint8_t *)key.p + ROW_PREFIX, uid.len));
 		rc = rows_set(tx, chan, list, into, uid, present);
@@ -131,8 +131,8 @@ int rows_merge(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint3
 
 	while (done < steps && set->layers >= 2) {
 		struct store_layer *upper = &set->layer[1];
-		const int rc = rows_move(tx, chan, list, upper->generation, 0, steps - done, NULL,
-			NULL);
+		const int rc =
+			rows_move(tx, chan, list, upper->generation, 0, steps - done, NULL, NULL);
 
 		if (rc < 0)
 			return rc;
@@ -156,8 +156,8 @@ static int stack_shrink(struct store_tx *tx, struct store_chan *chan, uint8_t li
 		if (set->layer[i].rows < set->layer[at].rows)
 			at = i;
 
-	const int rc = rows_move(tx, chan, list, set->layer[at].generation, at - 1, UINT32_MAX, NULL,
-		NULL);
+	const int rc = rows_move(
+		tx, chan, list, set->layer[at].generation, at - 1, UINT32_MAX, NULL, NULL);
 
 	if (rc >= 0)
 		layer_drop(set, at);

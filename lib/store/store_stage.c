@@ -56,7 +56,8 @@ static int stage_rows(struct store_apply *a, const struct store_command *cmd,
 		if (cmd->staged_op != STORE_RESET && has == present)
 			continue;
 
-		const int wrote = rows_stage(a->tx, chan, cmd->list, stage->generation, uid, present);
+		const int wrote =
+			rows_stage(a->tx, chan, cmd->list, stage->generation, uid, present);
 
 		if (wrote < 0)
 			return wrote;
@@ -102,7 +103,8 @@ int apply_stage(struct store_apply *a, const struct store_command *cmd, struct s
 }
 
 // Ends a stage without effect: its rows are dead, its channel is free.
-static int stage_drop(struct store_apply *a, struct store_chan *chan, const struct store_stage *stage)
+static int stage_drop(
+	struct store_apply *a, struct store_chan *chan, const struct store_stage *stage)
 {
 	int rc = rows_kill(a->tx, chan, stage->list, stage->generation);
 
@@ -116,8 +118,8 @@ static int stage_drop(struct store_apply *a, struct store_chan *chan, const stru
 	return chan->removed && chan->smv == 0 ? chan_erase(a->tx, chan) : chan_save(a->tx, chan);
 }
 
-static void stage_counts(const struct store_stage *stage, uint64_t before, uint64_t *changed,
-	uint64_t *after)
+static void stage_counts(
+	const struct store_stage *stage, uint64_t before, uint64_t *changed, uint64_t *after)
 {
 	*changed = stage->rows;
 	*after = before + stage->rows;
@@ -130,8 +132,8 @@ static void stage_counts(const struct store_stage *stage, uint64_t before, uint6
 }
 
 // Puts the staged generation into the view. Small ones are merged here and listed in the delta.
-static int stage_show(struct store_apply *a, struct store_chan *chan, const struct store_stage *stage,
-	uint8_t *kind)
+static int stage_show(struct store_apply *a, struct store_chan *chan,
+	const struct store_stage *stage, uint8_t *kind)
 {
 	const uint32_t fold = a->limits->fold_rows == 0 ? FOLD_ROWS : a->limits->fold_rows;
 	struct store_rowset *set = &chan->list[stage->list];
@@ -141,7 +143,8 @@ static int stage_show(struct store_apply *a, struct store_chan *chan, const stru
 	if (stage->op == STORE_RESET) {
 		rc = rows_kill_list(a->tx, chan, stage->list);
 		return rc != 0 ? rc
-			       : rows_push(a->tx, chan, stage->list, stage->generation, stage->rows);
+			       : rows_push(
+					 a->tx, chan, stage->list, stage->generation, stage->rows);
 	}
 	if (stage->rows > fold)
 		return rows_push(a->tx, chan, stage->list, stage->generation, stage->rows);

@@ -20,9 +20,9 @@ static inline bool net_addr_equal(struct net_addr a, struct net_addr b)
 
 // One datagram. Owned by whoever holds it: exactly one holder unless dgram_ops.hold was called.
 struct dgram {
-	uint8_t *data;        // UDP payload; aligned to 2 at least
-	uint16_t len;         // payload bytes
-	uint16_t room;        // bytes usable at `data`
+	uint8_t *data;  // UDP payload; aligned to 2 at least
+	uint16_t len;  // payload bytes
+	uint16_t room;  // bytes usable at `data`
 	uint16_t local_port;  // rx: UDP destination port; tx: UDP source port
 	uint16_t zero;
 	struct net_addr peer;  // rx: sender; tx: destination

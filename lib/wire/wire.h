@@ -30,20 +30,20 @@
 #define WIRE_UDP_OVERHEAD 28u  // IPv4 + UDP headers of an MTU
 
 enum wire_type {
-	WIRE_HELLO = 1,          // client -> node
-	WIRE_HELLO_ACK = 2,      // node -> client
-	WIRE_HEARTBEAT = 3,      // gateway -> node
+	WIRE_HELLO = 1,  // client -> node
+	WIRE_HELLO_ACK = 2,  // node -> client
+	WIRE_HEARTBEAT = 3,  // gateway -> node
 	WIRE_HEARTBEAT_ACK = 4,  // node -> gateway
-	WIRE_ANNOUNCE = 5,       // gateway -> node: sessions come and go
-	WIRE_ANNOUNCE_ACK = 6,   // node -> gateway
-	WIRE_BYE = 7,            // gateway -> node: all its sessions end
-	WIRE_PUBLISH = 8,        // publisher -> node
-	WIRE_PUBLISH_ACK = 9,    // node -> publisher: the outcome
+	WIRE_ANNOUNCE = 5,  // gateway -> node: sessions come and go
+	WIRE_ANNOUNCE_ACK = 6,  // node -> gateway
+	WIRE_BYE = 7,  // gateway -> node: all its sessions end
+	WIRE_PUBLISH = 8,  // publisher -> node
+	WIRE_PUBLISH_ACK = 9,  // node -> publisher: the outcome
 	// 10..15: TASK, TASK_ACK, TAG_GET, TAG_CHUNK, INVALIDATE between nodes; refused until a cluster is built
-	WIRE_PUSH = 16,      // node -> gateway
+	WIRE_PUSH = 16,  // node -> gateway
 	WIRE_PUSH_ACK = 17,  // gateway -> node
-	WIRE_RECEIPT = 18,   // gateway -> node
-	WIRE_SEGMENT = 19,   // a part of a frame too large for one datagram
+	WIRE_RECEIPT = 18,  // gateway -> node
+	WIRE_SEGMENT = 19,  // a part of a frame too large for one datagram
 };
 
 enum wire_flag {
@@ -53,21 +53,21 @@ enum wire_flag {
 // What a peer is told. One vocabulary for all answers; values are wire format, never reordered.
 enum wire_status {
 	WIRE_OK = 0,
-	WIRE_RETRYABLE = 1,        // cannot decide now; try again later
-	WIRE_NOT_LEADER = 2,       // leader's address is given when known
-	WIRE_BUSY = 3,             // a limit was reached; try again after retry_after_ms
-	WIRE_TOO_LARGE = 4,        // payload over the limit
+	WIRE_RETRYABLE = 1,  // cannot decide now; try again later
+	WIRE_NOT_LEADER = 2,  // leader's address is given when known
+	WIRE_BUSY = 3,  // a limit was reached; try again after retry_after_ms
+	WIRE_TOO_LARGE = 4,  // payload over the limit
 	WIRE_UNKNOWN_CHANNEL = 5,  // no such channel
-	WIRE_BAD_REQUEST = 6,      // a field is invalid
-	WIRE_NEED_HELLO = 7,       // address or boot id not known: HELLO first
-	WIRE_EXPIRED = 8,          // deadline passed before the message could be resolved
+	WIRE_BAD_REQUEST = 6,  // a field is invalid
+	WIRE_NEED_HELLO = 7,  // address or boot id not known: HELLO first
+	WIRE_EXPIRED = 8,  // deadline passed before the message could be resolved
 	WIRE_UNKNOWN_GATEWAY = 9,  // gateway incarnation not registered: HELLO, then announce all
-	WIRE_OUT_OF_ORDER = 10,    // announce out of sequence; next_expected says where to go on
-	WIRE_LIMIT = 11,           // a table is full
+	WIRE_OUT_OF_ORDER = 10,  // announce out of sequence; next_expected says where to go on
+	WIRE_LIMIT = 11,  // a table is full
 	WIRE_TOO_MANY_SESSIONS = 12,  // UID already has its limit of sessions
-	WIRE_STALE = 13,           // withdraw of a session or generation that is not there
-	WIRE_INCOMPLETE = 14,      // ack=client: ended, but not every route was acknowledged
-	WIRE_UNSUPPORTED = 15,     // no common protocol version
+	WIRE_STALE = 13,  // withdraw of a session or generation that is not there
+	WIRE_INCOMPLETE = 14,  // ack=client: ended, but not every route was acknowledged
+	WIRE_UNSUPPORTED = 15,  // no common protocol version
 	WIRE_STATUS_COUNT
 };
 const char *wire_status_name(enum wire_status status);
@@ -118,8 +118,8 @@ static inline void wire_put_header(uint8_t *p, const struct wire_header *header)
 
 // Checks magic, version, zero fields, known flags and type range, and that the length field equals `len`.
 // On success `body` is what lies between header and tag. Returns: 0, or the CTR_DROP_* that names why not.
-int wire_get_header(const uint8_t *p, uint32_t len, struct wire_header *header,
-	struct wire_view *body);
+int wire_get_header(
+	const uint8_t *p, uint32_t len, struct wire_header *header, struct wire_view *body);
 
 // --- bodies -------------------------------------------------------------------------------------------
 // wire_put_x appends a body to `out`; false when it does not fit or a field is one the parser would refuse
@@ -131,34 +131,34 @@ enum wire_role { WIRE_ROLE_PUBLISHER = 1, WIRE_ROLE_GATEWAY = 2 };
 struct wire_hello {
 	uint8_t role;
 	uint8_t version_min, version_max;
-	uint16_t mtu;     // largest IPv4 packet the sender takes, 576..9000
+	uint16_t mtu;  // largest IPv4 packet the sender takes, 576..9000
 	uint64_t cookie;  // 0, or what HELLO_ACK gave: the echo proves the address
 };
 
 struct wire_hello_ack {
-	uint16_t status;     // OK, NEED_HELLO (echo the cookie), UNSUPPORTED, LIMIT
+	uint16_t status;  // OK, NEED_HELLO (echo the cookie), UNSUPPORTED, LIMIT
 	uint64_t cookie;
 	uint64_t node_id;
 	uint64_t node_boot;
 	uint16_t port_base;  // worker w listens on port_base + w
-	uint8_t workers;     // 1..16
+	uint8_t workers;  // 1..16
 	uint8_t version;
-	uint16_t mtu;        // the node's own
+	uint16_t mtu;  // the node's own
 	uint32_t payload_max;
-	uint32_t heartbeat_ms;     // send one this often; three missed end the incarnation
-	uint64_t topology_version; // a change asks gateways to announce again
+	uint32_t heartbeat_ms;  // send one this often; three missed end the incarnation
+	uint64_t topology_version;  // a change asks gateways to announce again
 };
 
 struct wire_heartbeat {
-	uint64_t stamp;     // echoed
+	uint64_t stamp;  // echoed
 	uint32_t sessions;  // the gateway's own count, for diagnosis
 };
 struct wire_heartbeat_ack {
 	uint64_t stamp;
 	uint64_t topology_version;
 	uint64_t next_expected;  // of the announce stream
-	uint32_t sessions;       // the node's count
-	uint16_t status;         // OK, UNKNOWN_GATEWAY
+	uint32_t sessions;  // the node's count
+	uint16_t status;  // OK, UNKNOWN_GATEWAY
 };
 
 // Sessions that opened or closed on a gateway. Frames of one incarnation are numbered from 1 and applied
@@ -166,33 +166,33 @@ struct wire_heartbeat_ack {
 enum wire_announce_op { WIRE_SESSION_OPEN = 1, WIRE_SESSION_CLOSE = 2 };
 struct wire_announce {
 	uint64_t stream_seq;
-	uint16_t count;             // entries, 1..
-	struct wire_view entries;   // walk with wire_announce_next
+	uint16_t count;  // entries, 1..
+	struct wire_view entries;  // walk with wire_announce_next
 };
 struct wire_session {
 	uint8_t op;
 	uint32_t slot;  // < 2^24, chosen by the gateway
-	uint32_t gen;   // < 2^24, grows each time the slot is reused
+	uint32_t gen;  // < 2^24, grows each time the slot is reused
 	struct id_view uid;  // of a close too: it must match
 };
 struct wire_announce_ack {
-	uint64_t stream_seq;     // the frame this answers
+	uint64_t stream_seq;  // the frame this answers
 	uint64_t next_expected;
-	uint16_t status;         // OK, OUT_OF_ORDER, UNKNOWN_GATEWAY
-	uint16_t rejected;       // entries refused; `rejects` holds the first of them
+	uint16_t status;  // OK, OUT_OF_ORDER, UNKNOWN_GATEWAY
+	uint16_t rejected;  // entries refused; `rejects` holds the first of them
 	struct wire_view rejects;  // u16 entry position, u16 status, each
 };
 
 struct wire_publish {
 	uint64_t request_id;  // the publisher's, echoed in the outcome
 	uint64_t message_id;  // idempotence key together with the channel; not 0
-	uint64_t stamp;       // opaque to the node, carried to receivers (send time)
-	uint64_t cookie;      // from HELLO_ACK
-	uint32_t deadline_ms; // from admission; 0: the node's default
-	uint8_t ack;          // enum wire_ack_class
-	uint8_t redirect;     // 1: answer not_leader instead of forwarding
+	uint64_t stamp;  // opaque to the node, carried to receivers (send time)
+	uint64_t cookie;  // from HELLO_ACK
+	uint32_t deadline_ms;  // from admission; 0: the node's default
+	uint8_t ack;  // enum wire_ack_class
+	uint8_t redirect;  // 1: answer not_leader instead of forwarding
 	struct channel_key channel;
-	struct id_view from_uid;   // may be empty (system message)
+	struct id_view from_uid;  // may be empty (system message)
 	// The sender's own session, which gets no echo; gateway 0: none.
 	uint64_t sender_gateway, sender_boot;
 	uint32_t sender_slot, sender_gen;
@@ -202,12 +202,12 @@ struct wire_publish {
 struct wire_publish_ack {
 	uint64_t request_id;
 	uint64_t message_id;
-	uint64_t seq;          // of the channel in this leader incarnation; 0 when refused
+	uint64_t seq;  // of the channel in this leader incarnation; 0 when refused
 	uint16_t status;
-	uint8_t duplicate;     // 1: answered from the idempotence window
-	uint8_t unfinished;    // owner nodes that did not answer
+	uint8_t duplicate;  // 1: answered from the idempotence window
+	uint8_t unfinished;  // owner nodes that did not answer
 	uint32_t retry_after_ms;
-	uint8_t tag_key[16];   // the fence used
+	uint8_t tag_key[16];  // the fence used
 	uint64_t tag_version;
 	uint32_t members, routes, acked, ended;  // ended: without the acknowledgement asked for
 	struct net_addr leader;  // for NOT_LEADER
@@ -215,17 +215,17 @@ struct wire_publish_ack {
 
 // A push is a container of records; route positions count through all records of the frame from 0.
 struct wire_push {
-	uint32_t push_id;   // of the sending worker's lane
+	uint32_t push_id;  // of the sending worker's lane
 	uint32_t push_gen;
 	uint64_t gateway_boot;  // the incarnation meant
 	uint16_t records;
-	uint16_t routes;    // in all records
-	uint8_t need_ack;   // 1: PUSH_ACK wanted
-	uint8_t attempt;    // 0 first
+	uint16_t routes;  // in all records
+	uint8_t need_ack;  // 1: PUSH_ACK wanted
+	uint8_t attempt;  // 0 first
 	struct wire_view body;  // walk with wire_push_next
 };
 enum wire_record_flag {
-	WIRE_RECORD_LATE = 1 << 0,     // may be out of channel order: a retry
+	WIRE_RECORD_LATE = 1 << 0,  // may be out of channel order: a retry
 	WIRE_RECORD_RECEIPT = 1 << 1,  // receipts wanted (ack=client)
 };
 struct wire_record {
@@ -240,17 +240,17 @@ struct wire_record {
 	uint16_t routes;
 	const uint8_t *route;  // `routes` entries of 8 bytes: u32 slot, u32 generation
 };
-#define WIRE_PUSH_BYTES 24u          // fixed part of the body
-#define WIRE_RECORD_BYTES 36u        // fixed part of a record, before channel, from, payload, routes
+#define WIRE_PUSH_BYTES 24u  // fixed part of the body
+#define WIRE_RECORD_BYTES 36u  // fixed part of a record, before channel, from, payload, routes
 #define WIRE_ROUTE_BYTES 8u
-#define WIRE_RECORD_ROUTES_OFFSET 28u // where a record's u16 route count stands, for patching
+#define WIRE_RECORD_ROUTES_OFFSET 28u  // where a record's u16 route count stands, for patching
 #define WIRE_PUSH_RECORDS_OFFSET 16u  // where the push's u16 record and route counts stand
 
 struct wire_push_ack {
 	uint32_t push_id, push_gen;
-	uint16_t accepted;   // count
+	uint16_t accepted;  // count
 	uint16_t retryable;  // positions listed first
-	uint16_t dropped;    // positions listed after them; accepted + retryable + dropped == routes
+	uint16_t dropped;  // positions listed after them; accepted + retryable + dropped == routes
 	struct wire_view positions;  // u16 each
 };
 struct wire_receipt {
@@ -262,9 +262,9 @@ struct wire_receipt {
 // A part of a frame. Every part but the last carries the same number of bytes, part i starts at i * that.
 struct wire_segment {
 	uint32_t frame_id;
-	uint8_t type;        // of the frame: PUBLISH or PUSH
+	uint8_t type;  // of the frame: PUBLISH or PUSH
 	uint16_t index, count;
-	uint32_t total;      // bytes of the frame's body
+	uint32_t total;  // bytes of the frame's body
 	uint32_t offset;
 	struct wire_view part;
 };

@@ -14,7 +14,7 @@
 
 struct wire_keys {
 	uint8_t count;  // 0: authentication is off
-	uint8_t send;   // index of the key to send with
+	uint8_t send;  // index of the key to send with
 	uint8_t id[WIRE_KEYS_MAX];
 	uint8_t key[WIRE_KEYS_MAX][WIRE_KEY_BYTES];
 };
@@ -31,8 +31,8 @@ int wire_open(const struct wire_keys *keys, const uint8_t *p, uint32_t len,
 	const struct wire_header *header, uint64_t receiver_boot);
 
 // Cookie that proves an address: SipHash of (secret, address, client id, client boot); never 0.
-uint64_t wire_cookie(const uint8_t secret[16], struct net_addr addr, uint64_t client,
-	uint64_t boot);
+uint64_t wire_cookie(
+	const uint8_t secret[16], struct net_addr addr, uint64_t client, uint64_t boot);
 
 void wire_random(void *out, size_t bytes);
 

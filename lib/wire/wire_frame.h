@@ -14,11 +14,11 @@ struct wire_reassembly *wire_reassembly_create(uint32_t frames, uint64_t timeout
 void wire_reassembly_destroy(struct wire_reassembly *r);
 
 enum wire_part {
-	WIRE_PART_MORE,      // taken, the frame is not complete yet
+	WIRE_PART_MORE,  // taken, the frame is not complete yet
 	WIRE_PART_COMPLETE,  // `frame` and `handle` are set
 	WIRE_PART_REPEATED,  // of a frame completed lately: the peer resent, answer it as a repeated frame
-	WIRE_PART_BAD,       // overlaps or disagrees with what is known of its frame: CTR_DROP_SEGMENT
-	WIRE_PART_FULL,      // no room: CTR_DROP_REASSEMBLY_FULL
+	WIRE_PART_BAD,  // overlaps or disagrees with what is known of its frame: CTR_DROP_SEGMENT
+	WIRE_PART_FULL,  // no room: CTR_DROP_REASSEMBLY_FULL
 };
 
 // Takes a segment. When it completes its frame, `frame` is the frame's body and `handle` names it: the

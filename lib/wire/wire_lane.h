@@ -22,8 +22,8 @@ static inline uint32_t wire_lane_body_room(const struct wire_lane *lane, uint32_
 // Finishes a datagram whose body of `body` bytes stands at p + WIRE_HEADER_BYTES: takes the next
 // sequence, writes the header and, with keys, the tag behind the body. Used for a first send and, with a
 // new sequence, for a resend of the same body. Returns: bytes of the datagram.
-static inline uint16_t wire_lane_seal(struct wire_lane *lane, uint8_t type, uint8_t *p,
-	uint32_t body, uint64_t receiver_boot)
+static inline uint16_t wire_lane_seal(
+	struct wire_lane *lane, uint8_t type, uint8_t *p, uint32_t body, uint64_t receiver_boot)
 {
 	const bool auth = lane->keys->count != 0;
 	const uint32_t bytes = WIRE_HEADER_BYTES + body + (auth ? WIRE_TAG_BYTES : 0);

@@ -86,5 +86,5 @@ static inline void wq_spsc_drop(struct wq_spsc *ring)
 static inline uint32_t wq_spsc_depth(const struct wq_spsc *ring)
 {
 	return atomic_load_explicit(&ring->tail, memory_order_relaxed) -
-		atomic_load_explicit(&ring->head, memory_order_relaxed);
+	       atomic_load_explicit(&ring->head, memory_order_relaxed);
 }

@@ -16,10 +16,8 @@
 #define ROUNDS 20u
 #define MAP_BYTES (UINT64_C(4) << 30)
 
-static const struct store_limits limits = {.journal_commits = 100,
-	.dedup_commits = 100,
-	.stages = 4,
-	.stage_commits = 1000};
+static const struct store_limits limits = {
+	.journal_commits = 100, .dedup_commits = 100, .stages = 4, .stage_commits = 1000};
 static char dir[] = "/tmp/store_page.XXXXXX";
 static uint64_t applied;
 
@@ -58,8 +56,11 @@ static double load(struct store_lmdb *db, const struct channel_key *key, const c
 	uint32_t count, uint64_t stage)
 {
 	static uint8_t uids[CHUNK * 16];
-	struct store_command cmd = {.op = STORE_STAGE, .staged_op = STORE_ADD, .stage_id = stage,
-		.channel = *key, .uids = uids};
+	struct store_command cmd = {.op = STORE_STAGE,
+		.staged_op = STORE_ADD,
+		.stage_id = stage,
+		.channel = *key,
+		.uids = uids};
 	const uint64_t start = time_now_ns();
 	double worst = 0;
 
@@ -77,8 +78,8 @@ static double load(struct store_lmdb *db, const struct channel_key *key, const c
 
 		worst = took > worst ? took : worst;
 	}
-	printf("stage      %9.0f members/s, longest chunk of %u %.1f ms\n", count / seconds_since(start),
-		CHUNK, worst * 1e3);
+	printf("stage      %9.0f members/s, longest chunk of %u %.1f ms\n",
+		count / seconds_since(start), CHUNK, worst * 1e3);
 	cmd.op = STORE_CLOSE;
 	cmd.uid_count = count;
 	cmd.uids_bytes = 0;
@@ -96,8 +97,8 @@ static uint64_t read_all(struct store_lmdb *db, const struct channel_key *key)
 		struct store_tx tx;
 
 		must(store_lmdb_read_begin(db, &tx) == 0, "read_begin");
-		must(store_read_page(&tx, key, STORE_MEMBERS, id_view_of(at.next, at.next_len), PAGE, uids,
-			     sizeof(uids), &page) == 0,
+		must(store_read_page(&tx, key, STORE_MEMBERS, id_view_of(at.next, at.next_len),
+			     PAGE, uids, sizeof(uids), &page) == 0,
 			"page");
 		store_lmdb_read_end(db, &tx);
 		members += page.count;
@@ -201,11 +202,13 @@ int main(int argc, char **argv)
 	must(store_lmdb_begin(db, &tx) == 0 && store_open(&tx, 7, &why) == 0 &&
 			store_lmdb_commit(db, &tx) == 0,
 		"format");
-	printf("close      %9.3f ms for %u members\n", load(db, &key, "u", members, 1) * 1e3, members);
+	printf("close      %9.3f ms for %u members\n", load(db, &key, "u", members, 1) * 1e3,
+		members);
 
 	const double one = page_rate(db, &key, members);
 
-	printf("close      %9.3f ms for %u more\n", load(db, &key, "v", members / 2, 2) * 1e3, members / 2);
+	printf("close      %9.3f ms for %u more\n", load(db, &key, "v", members / 2, 2) * 1e3,
+		members / 2);
 	printf("pages      %9.0f members/s over two generations\n",
 		page_rate(db, &key, members + members / 2));
 	compact_all(db);

@@ -381,8 +381,7 @@ class Run:
             with self.news:
                 if any(p.open for p in self.publishers):
                     return False
-            s = self.node.status()
-            return s["messages_open"] == 0 and s["pushes_inflight"] == 0 and s["pushes_backlog"] == 0
+            return self.node.busy() == 0
         lab.wait_until("every message has its outcome", silent, 60)
         # Sent once and not acknowledged ("none"): a gateway's answer shows that it read what came before.
         for gateway in self.gateways:

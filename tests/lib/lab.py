@@ -303,6 +303,12 @@ class Node:
     def status(self):
         return self.ask("status")["fields"]
 
+    def busy(self):
+        """Messages and pushes that have not ended."""
+        status = self.status()
+        return sum(status[name] for name in
+                   ("messages_open", "messages_parked", "pushes_inflight", "pushes_backlog"))
+
     def drops(self):
         """All counters that are not 0."""
         return collections.Counter({row[0]: row[1] for row in self.ask("show", "drops")["rows"]})

@@ -15,10 +15,8 @@ void store_bench_open(struct store_bench *b)
 	const char *why;
 
 	memset(b, 0, sizeof(*b));
-	b->limits = (struct store_limits){.journal_commits = 1000,
-		.dedup_commits = 100,
-		.stages = 4,
-		.stage_commits = 100};
+	b->limits = (struct store_limits){
+		.journal_commits = 1000, .dedup_commits = 100, .stages = 4, .stage_commits = 100};
 	b->map = store_map_create();
 	if (b->map == NULL)
 		abort();
@@ -88,8 +86,8 @@ struct store_result store_bench_apply(struct store_bench *b, const struct store_
 	if (len < 0)
 		return b->result;
 	store_map_begin(b->map, &tx);
-	b->rc = store_apply(&tx, &b->limits, b->index + 1, data, (uint32_t)len, &b->result, 1, on_delta,
-		b);
+	b->rc = store_apply(
+		&tx, &b->limits, b->index + 1, data, (uint32_t)len, &b->result, 1, on_delta, b);
 	if (b->rc < 0) {
 		store_map_abort(b->map, &tx);
 	} else {
@@ -99,7 +97,8 @@ struct store_result store_bench_apply(struct store_bench *b, const struct store_
 	return b->result;
 }
 
-struct store_result store_bench_do(struct store_bench *b, uint8_t op, const char *chan, const char *uids)
+struct store_result store_bench_do(
+	struct store_bench *b, uint8_t op, const char *chan, const char *uids)
 {
 	const struct store_command cmd = store_bench_command(op, chan, uids);
 
@@ -116,8 +115,8 @@ struct store_result store_bench_stage(struct store_bench *b, uint64_t stage_id, 
 	return store_bench_apply(b, &cmd);
 }
 
-struct store_result store_bench_close_stage(struct store_bench *b, uint64_t stage_id, uint8_t staged_op,
-	const char *chan)
+struct store_result store_bench_close_stage(
+	struct store_bench *b, uint64_t stage_id, uint8_t staged_op, const char *chan)
 {
 	struct store_command cmd = store_bench_command(STORE_CLOSE, chan, NULL);
 

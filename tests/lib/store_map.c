@@ -77,8 +77,8 @@ static struct node *find(struct table *t, struct store_bytes key, struct node **
 	return at;
 }
 
-static void insert(struct store_map *m, struct table *t, struct node ***links, struct store_bytes key,
-	struct store_bytes value)
+static void insert(struct store_map *m, struct table *t, struct node ***links,
+	struct store_bytes key, struct store_bytes value)
 {
 	uint32_t levels = 1;
 
@@ -113,8 +113,8 @@ static void erase(struct table *t, struct node ***links, struct node *n)
 	t->rows--;
 }
 
-static void set(struct store_map *m, enum store_table id, struct store_bytes key, const uint8_t *value,
-	uint32_t value_len)
+static void set(struct store_map *m, enum store_table id, struct store_bytes key,
+	const uint8_t *value, uint32_t value_len)
 {
 	struct table *t = &m->table[id];
 	struct node **links[LEVELS];
@@ -361,7 +361,8 @@ void store_map_copy(struct store_map *to, const struct store_map *from)
 	clear(to);
 	for (uint32_t t = 0; t < STORE_TABLES; t++)
 		for (const struct node *n = from->table[t].head[0]; n != NULL; n = n->next[0])
-			set(to, t, (struct store_bytes){n->key, n->key_len}, n->value, n->value_len);
+			set(to, t, (struct store_bytes){n->key, n->key_len}, n->value,
+				n->value_len);
 }
 
 static uint64_t fold(uint64_t h, const void *p, uint32_t len)

@@ -105,7 +105,8 @@ static struct channel_key chan_name(uint32_t c)
 	static const char *const id[CHANS] = {"g", "g1", "g10", "room", "x", "y", "person@x"};
 	struct channel_key key;
 
-	channel_key_set(&key, c % 3 == 0 ? CHANNEL_GROUP : CHANNEL_LIVE, id[c], (uint8_t)strlen(id[c]));
+	channel_key_set(
+		&key, c % 3 == 0 ? CHANNEL_GROUP : CHANNEL_LIVE, id[c], (uint8_t)strlen(id[c]));
 	return key;
 }
 
@@ -203,8 +204,8 @@ static void rule_stage(struct store_model *m, struct mchan *c, const struct mcmd
 	m->stats.staged++;
 }
 
-static void rule_close(struct store_model *m, struct mchan *c, const struct mcmd *k,
-	struct store_result *r)
+static void rule_close(
+	struct store_model *m, struct mchan *c, const struct mcmd *k, struct store_result *r)
 {
 	struct mstate *s = &m->now;
 
@@ -233,8 +234,8 @@ static void rule_close(struct store_model *m, struct mchan *c, const struct mcmd
 	end_stage(s, c);
 }
 
-static void rule_info(struct mstate *s, struct mchan *c, const struct store_command *cmd,
-	struct store_result *r)
+static void rule_info(
+	struct mstate *s, struct mchan *c, const struct store_command *cmd, struct store_result *r)
 {
 	uint64_t n = 0;
 
@@ -306,7 +307,8 @@ static void predict(struct store_model *m, const struct mcmd *k, struct store_re
 	for (uint32_t i = 0; keyed && i < s->key_count; i++) {
 		const struct mkey *e = &s->key[(s->key_first + i) % KEYS];
 
-		if (memcmp(e->key, k->cmd.dedup, sizeof(e->key)) == 0 && before - e->commit <= window) {
+		if (memcmp(e->key, k->cmd.dedup, sizeof(e->key)) == 0 &&
+			before - e->commit <= window) {
 			*r = e->result;
 			r->repeated = 1;
 			return;
@@ -325,7 +327,8 @@ static void predict(struct store_model *m, const struct mcmd *k, struct store_re
 		e->commit = s->commit;
 		e->result = *r;
 	}
-	for (int i = 0; i < 2 && s->key_count > 0 && s->commit - s->key[s->key_first].commit > window;
+	for (int i = 0;
+		i < 2 && s->key_count > 0 && s->commit - s->key[s->key_first].commit > window;
 		i++) {
 		s->key_first = (s->key_first + 1) % KEYS;
 		s->key_count--;
@@ -373,9 +376,9 @@ static void pick_stage(struct store_model *m, struct mcmd *k)
 static void pick(struct store_model *m, struct mcmd *k)
 {
 	// STAGE twice as often, so that stages hold several chunks; REMOVE of channels seldom.
-	static const uint8_t op[] = {STORE_CHANNEL_CREATE, STORE_CHANNEL_UPDATE, STORE_ADD, STORE_ADD,
-		STORE_ADD, STORE_REMOVE, STORE_REMOVE, STORE_ADD, STORE_REMOVE, STORE_STAGE, STORE_STAGE,
-		STORE_STAGE, STORE_STAGE, STORE_CLOSE, STORE_CLOSE};
+	static const uint8_t op[] = {STORE_CHANNEL_CREATE, STORE_CHANNEL_UPDATE, STORE_ADD,
+		STORE_ADD, STORE_ADD, STORE_REMOVE, STORE_REMOVE, STORE_ADD, STORE_REMOVE,
+		STORE_STAGE, STORE_STAGE, STORE_STAGE, STORE_STAGE, STORE_CLOSE, STORE_CLOSE};
 	const uint64_t seldom = rnd(m, 60);
 
 	memset(&k->cmd, 0, sizeof(k->cmd));
@@ -383,7 +386,9 @@ static void pick(struct store_model *m, struct mcmd *k)
 	k->cmd.channel = chan_name(k->chan);
 	k->cmd.op = op[rnd(m, sizeof(op))];
 	if (seldom < 3)
-		k->cmd.op = seldom == 0 ? STORE_CHANNEL_REMOVE : seldom == 1 ? STORE_ABORT : STORE_RESET;
+		k->cmd.op = seldom == 0   ? STORE_CHANNEL_REMOVE
+			    : seldom == 1 ? STORE_ABORT
+					  : STORE_RESET;
 	k->cmd.uids = k->packed;
 	if (k->cmd.op <= STORE_CHANNEL_UPDATE)
 		k->cmd.flags = (uint8_t)rnd(m, 32);
@@ -394,12 +399,14 @@ static void pick(struct store_model *m, struct mcmd *k)
 	if (k->cmd.op >= STORE_ADD && k->cmd.op <= STORE_STAGE)
 		pick_uids(m, k);
 	if (rnd(m, 3) == 0) {
-		const uint64_t back = rnd(m, 10) == 0 ? rnd(m, 2 * m->limits.dedup_commits) : rnd(m, 4);
+		const uint64_t back =
+			rnd(m, 10) == 0 ? rnd(m, 2 * m->limits.dedup_commits) : rnd(m, 4);
 		const uint64_t commit = m->now.commit;
 
-		store_dedup_key(k->cmd.dedup, rnd(m, 50) == 0 ? commit + 2
-			: back > commit                       ? 0
-							      : commit - back,
+		store_dedup_key(k->cmd.dedup,
+			rnd(m, 50) == 0 ? commit + 2
+			: back > commit ? 0
+					: commit - back,
 			++m->next_unique);
 	}
 }
@@ -446,8 +453,8 @@ static void on_delta(void *ctx, const struct store_delta *d)
 	s->commit = d->commit;
 }
 
-static int compare(struct store_model *m, const struct store_result *got,
-	const struct store_result *want)
+static int compare(
+	struct store_model *m, const struct store_result *got, const struct store_result *want)
 {
 	if (got->code != want->code)
 		return bad(m, "code", got->code, want->code);
@@ -492,7 +499,8 @@ static int one_batch(struct store_model *m, struct store_tx *tx)
 	for (uint32_t i = 0; i < count; i++) {
 		next_command(m, &m->batch[i]);
 
-		const int n = store_command_encode(&m->batch[i].cmd, data + len, sizeof(data) - len);
+		const int n =
+			store_command_encode(&m->batch[i].cmd, data + len, sizeof(data) - len);
 
 		if (n < 0)
 			return bad(m, "encode", (uint64_t)-n, 0);
@@ -530,7 +538,8 @@ static int one_tx(struct store_model *m)
 		m->saved = m->now;
 	for (uint64_t i = 1 + rnd(m, 8); rc == 0 && i > 0; i--)
 		rc = one_batch(m, &tx);
-	if (rc == 0 && rnd(m, 4) == 0 && store_compact(&tx, &m->limits, (uint32_t)(1 + rnd(m, 60))) < 0)
+	if (rc == 0 && rnd(m, 4) == 0 &&
+		store_compact(&tx, &m->limits, (uint32_t)(1 + rnd(m, 60))) < 0)
 		rc = bad(m, "compact", 1, 0);
 	if (rc != 0 || abort_it) {
 		b->abort(b->ctx, &tx);
@@ -547,8 +556,8 @@ static int one_tx(struct store_model *m)
 // --- checking -------------------------------------------------------------------------------------------
 
 // Reads a list by pages of random size. Returns: 0, -ENOENT, -1.
-static int read_list(struct store_model *m, struct store_tx *tx, uint32_t c, uint8_t list,
-	struct mset *out)
+static int read_list(
+	struct store_model *m, struct store_tx *tx, uint32_t c, uint8_t list, struct mset *out)
 {
 	static uint8_t uids[8192];
 	const struct channel_key key = chan_name(c);
@@ -650,7 +659,8 @@ static int check_channel(struct store_model *m, struct store_tx *tx, uint32_t c)
 
 	if (rc != (want->exists ? 0 : -ENOENT))
 		return bad(m, "channel found", (uint64_t)-rc, want->exists);
-	if (rc == 0 && (got.smv != want->smv || got.removed == want->alive || got.flags != want->flags))
+	if (rc == 0 &&
+		(got.smv != want->smv || got.removed == want->alive || got.flags != want->flags))
 		return bad(m, "channel smv", got.smv, want->smv);
 	if (rc == 0 && got.members != set_count(&want->list[0]))
 		return bad(m, "members", got.members, set_count(&want->list[0]));
@@ -662,7 +672,8 @@ static int check_channel(struct store_model *m, struct store_tx *tx, uint32_t c)
 		const int found = read_list(m, tx, c, l, &rows);
 
 		if (found != (want->alive ? 0 : -ENOENT))
-			return found == -1 ? -1 : bad(m, "list found", (uint64_t)-found, want->alive);
+			return found == -1 ? -1
+					   : bad(m, "list found", (uint64_t)-found, want->alive);
 		if (memcmp(&rows, &want->list[l], sizeof(rows)) != 0)
 			return bad(m, "list differs", set_count(&rows), set_count(&want->list[l]));
 		if (r->bulk[l])

@@ -31,6 +31,7 @@
 #define SIM_MUTATIONS_MAX 512u
 #define SIM_UNSURE_MAX 64u
 #define SIM_NEVER UINT64_MAX
+#define SIM_TURN_MEMBERS 16u  // of a turn, where fairness is looked at
 #define SIM_STAGE_COMMITS 24u  // log entries after which an idle stage is dropped
 
 struct sim_set {
@@ -61,6 +62,7 @@ struct sim_params {
 	bool store_faults;  // the store's backend fails now and then
 	bool tiny;          // limits of the node so small that all of them are reached
 	bool starve;        // a quiet network, one huge channel, one deaf gateway
+	bool perfect;       // datagrams come twice at worst, nobody closes, stops or hesitates
 	uint32_t actions;
 	bool trace;
 	bool hash;          // keep a hash of the trace
@@ -170,6 +172,7 @@ struct sim {
 	uint64_t packet_seq;
 	int64_t dgrams, dgrams_max;  // alive in the node's hands; most there may be
 	uint64_t stranger_in, stranger_out;  // bytes
+	uint64_t repeats;                    // datagrams that came to the node a second time
 	uint64_t busy_ns[WORKERS_MAX];       // until when a worker's turn takes
 	struct net_addr node_addr;
 	bool quiet;      // no faults any more
@@ -276,6 +279,7 @@ void sim_check_deliver(struct sim *s, uint32_t g, struct sim_session *session,
 	const struct tagcast_message *m);
 void sim_check_tags(struct sim *s);
 void sim_check_limits(struct sim *s);
+void sim_check_idle(struct sim *s);
 void sim_check_outcome(struct sim *s, const struct sim_message *m,
 	const struct tagcast_outcome *outcome);
 void sim_check_end(struct sim *s);

@@ -366,6 +366,19 @@ void sim_check_limits(struct sim *s)
 				(unsigned long long)limit[i].used, (unsigned long long)limit[i].max);
 }
 
+// Nothing is at work: nothing may be held for it.
+void sim_check_idle(struct sim *s)
+{
+	struct node_tag_info info;
+	uint32_t at = 0;
+
+	role_take_control();
+	while (node_next_tag(s->node, &at, s->now_ns, &info))
+		if (info.pins != 0)
+			sim_fail(s, "an idle node pins a tag %u times", info.pins);
+	role_drop_control();
+}
+
 // --- outcomes and the end ------------------------------------------------------------------------------
 
 void sim_check_outcome(struct sim *s, const struct sim_message *m, const struct tagcast_outcome *o)
@@ -454,8 +467,42 @@ static void check_sums(struct sim *s)
 			(unsigned long long)t[CTR_PUBLISH]);
 }
 
+// Where nothing is lost and nobody goes away, nothing need be done twice and everything ends well.
+static void check_perfect(struct sim *s)
+{
+	uint64_t last[SIM_CHANNELS][SIM_PUBLISHERS] = {{0}};
+
+	if (s->totals[CTR_PUSH_RESENT] != 0)
+		sim_fail(s, "%llu pushes were sent again where none is lost",
+			(unsigned long long)s->totals[CTR_PUSH_RESENT]);
+	if (s->totals[CTR_DROP_REPLAY] != s->repeats)
+		sim_fail(s, "%llu datagrams came twice, %llu were dropped for it",
+			(unsigned long long)s->repeats,
+			(unsigned long long)s->totals[CTR_DROP_REPLAY]);
+	for (uint32_t i = 0; i < s->messages; i++) {
+		const struct sim_message *m = &s->message[i];
+		uint64_t *seq = &last[m->channel][m->publisher];
+
+		if (m->ack == TAGCAST_ACK_CLIENT && m->status == TAGCAST_INCOMPLETE)
+			sim_fail(s, "message %llu ended incomplete where all answer",
+				(unsigned long long)m->id);
+		// One queue, equal ways, none refused: a publisher's messages keep their order.
+		if (m->first != i || m->answer_life == 0 || m->echo_session != UINT32_MAX ||
+			m->payload > 1000 || s->p.workers != 1 || s->totals[CTR_PUB_BUSY] != 0 ||
+			s->channel[m->channel].removals != 0)
+			continue;
+		if (m->answer.seq <= *seq)
+			sim_fail(s, "order: message %llu is number %llu, the one before it %llu",
+				(unsigned long long)m->id, (unsigned long long)m->answer.seq,
+				(unsigned long long)*seq);
+		*seq = m->answer.seq;
+	}
+}
+
 void sim_check_end(struct sim *s)
 {
+	if (s->p.perfect)
+		check_perfect(s);
 	for (uint32_t i = 0; i < s->messages; i++)
 		check_must_get(s, &s->message[i], i);
 	check_sums(s);

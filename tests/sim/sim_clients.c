@@ -59,10 +59,10 @@ static enum tagcast_verdict on_deliver(void *ctx, uint32_t handle, void *user,
 		sim_fail(s, "deliver names session %u with the user pointer of %u", handle,
 			session->handle);
 	// A connection that is busy now and then.
-	if (!s->quiet && !s->p.starve && sim_chance(s, 20))
+	if (!s->quiet && !s->p.starve && !s->p.perfect && sim_chance(s, 20))
 		return TAGCAST_RETRY;
 	sim_check_deliver(s, e->index, session, message);
-	if (!s->quiet && !s->p.starve && sim_chance(s, 50))
+	if (!s->quiet && !s->p.starve && !s->p.perfect && sim_chance(s, 50))
 		return TAGCAST_ACCEPT;  // this client never sends its receipt for this one
 	client_core_receipt(s->gateway[e->index].core, handle, message->channel,
 		message->channel_type, message->message_id);

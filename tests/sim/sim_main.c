@@ -43,8 +43,15 @@ static struct sim_params params_of(uint64_t seed, bool trace)
 	p.store_faults = (r >> 20) % 3 == 0;
 	p.jumps = (r >> 24) % 5 == 0;
 	p.tiny = (r >> 32) % 8 == 0;
+	p.perfect = !p.tiny && (r >> 5) % 8 == 0;
+	if (p.perfect) {
+		p.loss_permille = p.reorder_permille = p.garbage_permille = 0;
+		p.dup_permille = 100;
+		p.workers = r % 2 != 0 ? 1 : p.workers;
+		p.crashes = p.jumps = p.strangers = p.slow_gateway = false;
+	}
 	// A world where only fairness is looked at.
-	p.starve = !p.tiny && (r >> 58) % 10 == 0;
+	p.starve = !p.tiny && !p.perfect && (r >> 58) % 10 == 0;
 	if (p.starve) {
 		p.loss_permille = p.dup_permille = p.reorder_permille = p.garbage_permille = 0;
 		p.crashes = p.store_faults = p.jumps = p.strangers = false;

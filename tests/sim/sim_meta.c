@@ -476,7 +476,7 @@ static int src_page(void *source, const struct channel_key *key, enum store_list
 	struct store_tx tx;
 
 	// A disk that fails now and then.
-	if (!s->quiet && !s->p.starve && sim_chance(s, 10))
+	if (!s->quiet && !s->p.starve && sim_chance(s, s->p.perfect ? 150 : 10))
 		return -EIO;
 	store_map_read(s->meta->map, &tx);
 	return store_read_page(&tx, key, list, after, max, uids, cap, page);

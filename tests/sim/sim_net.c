@@ -13,6 +13,7 @@ struct sim_packet {
 	uint64_t due_ns, order;
 	struct net_addr from, to;
 	uint16_t len;
+	bool repeat;
 	uint8_t bytes[ROOM];
 };
 
@@ -126,7 +127,7 @@ const struct dgram_ops sim_dgram_ops = {
 	.available = op_available,
 };
 
-static void insert(struct sim *s, struct net_addr from, struct net_addr to, const uint8_t *bytes,
+static struct sim_packet *insert(struct sim *s, struct net_addr from, struct net_addr to, const uint8_t *bytes,
 	uint16_t len, uint64_t due_ns)
 {
 	if (s->packet_count == s->packet_max) {
@@ -152,7 +153,9 @@ static void insert(struct sim *s, struct net_addr from, struct net_addr to, cons
 	p->from = from;
 	p->to = to;
 	p->len = len;
+	p->repeat = false;
 	memcpy(p->bytes, bytes, len);
+	return p;
 }
 
 static void remove_first(struct sim *s)
@@ -195,7 +198,8 @@ void sim_net_send(struct sim *s, struct net_addr from, struct net_addr to, const
 		due += sim_random(s) % (s->p.delay_max_ns - s->p.delay_min_ns + 1);
 	insert(s, from, to, bytes, len, due);
 	if (sim_chance(s, s->p.dup_permille))
-		insert(s, from, to, bytes, len, due + sim_random(s) % (s->p.delay_max_ns + 1));
+		insert(s, from, to, bytes, len, due + sim_random(s) % (s->p.delay_max_ns + 1))
+			->repeat = true;
 	if (sim_chance(s, s->p.garbage_permille) && len > 0) {
 		// A hostile twin: some bits flipped, sometimes cut. Only under authentication may it be
 		// anything; without, the header is spoilt so that it cannot be mistaken for a real one.
@@ -231,6 +235,7 @@ static void to_node(struct sim *s, const struct sim_packet *p)
 	g->d.len = p->len;
 	g->d.peer = p->from;
 	g->d.local_port = p->to.port;
+	s->repeats += p->repeat;
 	q->item[q->tail++ % QUEUE_MAX] = g;
 }
 

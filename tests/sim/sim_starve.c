@@ -8,9 +8,9 @@
 
 #define HUGE 0u
 #define SMALL 1u
-#define ROUNDS 24u
-#define HUGE_PER_ROUND 8u
-#define BOUND_NS (6 * NS_PER_MS)  // the huge ones alone take many times this
+#define ROUNDS 10u
+#define HUGE_PER_ROUND 30u
+#define BOUND_NS (2 * NS_PER_MS)  // the huge ones of a round take three times this at least
 
 static void reset_to(struct sim *s, uint32_t channel, const struct sim_set *set)
 {
@@ -48,7 +48,7 @@ void sim_starve(struct sim *s)
 		for (uint32_t k = 0; k < HUGE_PER_ROUND; k++)
 			sim_story_publish(s, HUGE, (enum tagcast_ack)(k % 3), 300);
 		small[i] = sim_story_publish(s, SMALL, TAGCAST_ACK_GATEWAY, 100);
-		sim_run_until(s, s->now_ns + 2 * NS_PER_MS);
+		sim_run_until(s, s->now_ns + 40 * NS_PER_MS);
 	}
 	sim_run_until(s, s->now_ns + BOUND_NS);
 	for (uint32_t i = 0; i < ROUNDS && !s->failed; i++) {

@@ -139,6 +139,9 @@ static void act_publish(struct sim *s)
 	const bool large = sim_story_chance(s, 30);
 
 	sim_story_publish(s, channel, ack, sim_story_below(s, large ? PAYLOAD_MAX + 1 : 600));
+	// A few in a row: while one waits for its tag, others come to wait behind it.
+	for (uint32_t i = 0; s->p.perfect && i < 3; i++)
+		sim_story_publish(s, channel, ack, 100);
 }
 
 // A publisher that forgot: the same message once more, from anywhere.
@@ -317,7 +320,7 @@ void sim_story_act(struct sim *s)
 		act_jump(s);
 	if (dice < 300)
 		sim_story_open(s, sim_story_below(s, s->p.gateways), sim_story_below(s, SIM_UIDS));
-	else if (dice < 360)
+	else if (dice < 360 && !s->p.perfect)
 		act_close(s);
 	else if (dice < 610)
 		act_mutate(s);

@@ -9,7 +9,7 @@
 #include "base_time.h"
 #include "sim.h"
 
-#define WORK_NS 300u  // of a worker's time, for a member or a datagram
+#define WORK_NS 2000u  // of a worker's time, for a member or a datagram
 
 static uint64_t next_of(uint64_t *random)
 {
@@ -83,7 +83,8 @@ static void wake(void *ctx, uint32_t who)
 	(void)who;
 }
 
-// So little of everything that every limit is met.
+// So little of everything that every limit is met; but for the idempotence window, whose end is a repeat
+// taken for a new message, as it must be.
 static void tiny_limits(struct node_params *p)
 {
 	p->channels = SIM_CHANNELS - 2;
@@ -92,7 +93,6 @@ static void tiny_limits(struct node_params *p)
 	p->senders = 24;
 	p->frames = 1;
 	p->ring_items = 16;
-	p->window = 16;
 	p->tag_bytes = 8192;
 	p->fanout.messages = 8;
 	p->fanout.parked = 4;
@@ -116,7 +116,7 @@ static void node_params(struct sim *s, struct node_params *p)
 		.channels = 64,
 		.uids = 1024,
 		.gateways = 32,
-		.senders = 64,
+		.senders = 1024,
 		.frames = 8,
 		.ring_items = 256,
 		.window = 4096,
@@ -160,7 +160,7 @@ static void node_params(struct sim *s, struct node_params *p)
 		tiny_limits(p);
 	if (s->p.starve) {
 		p->fanout.quantum_members = 8;
-		p->fanout.turn_members = 16;
+		p->fanout.turn_members = SIM_TURN_MEMBERS;
 	}
 	for (uint32_t w = 0; w < s->p.workers; w++)
 		p->queue[w] = s->queue[w];
@@ -205,6 +205,28 @@ void sim_node_stop(struct sim *s)
 		sim_fail(s, "%lld datagrams leaked", (long long)s->dgrams);
 }
 
+static uint64_t members_ended(struct sim *s)
+{
+	uint64_t sums[CTR_COUNT];
+
+	role_take_control();
+	node_counters(s->node, sums);
+	role_drop_control();
+	return sums[CTR_END_OFFLINE] + sums[CTR_END_DENIED] + sums[CTR_END_ROUTED] +
+		sums[CTR_END_SENDER_ONLY];
+}
+
+// Where fairness is looked at, work takes time, and no turn may do more of it than it is allowed.
+static void work_takes_time(struct sim *s, uint32_t worker, uint32_t work, uint64_t before)
+{
+	const uint64_t members = members_ended(s) - before;
+
+	s->busy_ns[worker] = s->now_ns + work * WORK_NS;
+	if (members > SIM_TURN_MEMBERS)
+		sim_fail(s, "I13: a turn expanded %llu members of %u", (unsigned long long)members,
+			SIM_TURN_MEMBERS);
+}
+
 // One round: everybody who is lucky runs once, in an order of luck.
 static uint32_t round_of_turns(struct sim *s)
 {
@@ -216,13 +238,13 @@ static uint32_t round_of_turns(struct sim *s)
 
 		if (s->busy_ns[w] > s->now_ns)
 			continue;
+		const uint64_t before = s->p.starve ? members_ended(s) : 0;
 		role_take_worker();
 		const uint32_t done = node_worker_turn(node_worker_of(s->node, w), s->now_ns);
 		role_drop_worker();
 		work += done;
-		// Where fairness is looked at, work takes time.
 		if (s->p.starve)
-			s->busy_ns[w] = s->now_ns + done * WORK_NS;
+			work_takes_time(s, w, done, before);
 	}
 	if (s->node != NULL && sim_chance(s, 600)) {
 		role_take_control();
@@ -307,6 +329,8 @@ static void quiesce(struct sim *s)
 		sim_fail(s, "publishes without an outcome after quiescence");
 	else if (!s->failed && !node_idle(s))
 		sim_fail(s, "work is still open after quiescence");
+	if (!s->failed)
+		sim_check_idle(s);
 	// Time for a gateway to notice that it had been given up.
 	sim_run_until(s, s->now_ns + 4 * NS_PER_S);
 }

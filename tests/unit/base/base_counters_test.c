@@ -15,7 +15,8 @@ static void names_are_unique_snake_case_with_a_text(void **state)
 		assert_non_null(name);
 		assert_true(strlen(counter_help((enum counter)i)) > 5);
 		for (const char *c = name; *c != '\0'; c++)
-			assert_true(islower((unsigned char)*c) || isdigit((unsigned char)*c) || *c == '_');
+			assert_true(islower((unsigned char)*c) || isdigit((unsigned char)*c) ||
+				    *c == '_');
 		for (unsigned j = 0; j < i; j++)
 			assert_string_not_equal(name, counter_name((enum counter)j));
 	}

@@ -109,6 +109,34 @@ static void a_repeated_push_is_acknowledged_without_another_delivery(void **stat
 	world_destroy(w);
 }
 
+// The node knows the sender's session by its registration; a new one makes it look like any other.
+static void what_a_session_sent_itself_is_acknowledged_and_not_delivered(void **state)
+{
+	uint32_t handle[2];
+	struct world *w = gateway(1, handle, 2);
+	const struct world_route route[] = {world_route(w, handle[0]), world_route(w, handle[1])};
+	const struct tagcast_publish own = {.channel_type = 2,
+		.channel = {.bytes = "room", .len = 4},
+		.message_id = 5,
+		.ack = TAGCAST_ACK_CLIENT,
+		.sender_session = 1,
+		.session = handle[0]};
+	uint64_t request;
+	uint32_t p;
+
+	(void)state;
+	assert_int_equal(client_core_publish(w->core, &own, w->now_ns, &request), 0);
+	p = push_one(w, 0, 5, WIRE_RECORD_RECEIPT, route, 2, 10);
+	world_run(w, 30);
+	assert_int_equal(w->deliveries, 1);
+	assert_int_equal(w->push[p].accepted, 2);
+	assert_int_equal(w->push[p].receipt[0] & 1, 1);
+	push_one(w, 0, 6, 0, route, 2, 10);
+	world_run(w, 30);
+	assert_int_equal(w->deliveries, 3);
+	world_destroy(w);
+}
+
 static void a_narrowed_push_of_the_same_message_is_suppressed_too(void **state)
 {
 	uint32_t handle[2];
@@ -570,6 +598,7 @@ int main(void)
 		cmocka_unit_test(a_route_is_delivered_to_its_session),
 		cmocka_unit_test(several_records_share_one_push_and_one_answer),
 		cmocka_unit_test(a_repeated_push_is_acknowledged_without_another_delivery),
+		cmocka_unit_test(what_a_session_sent_itself_is_acknowledged_and_not_delivered),
 		cmocka_unit_test(a_narrowed_push_of_the_same_message_is_suppressed_too),
 		cmocka_unit_test(verdicts_become_positions_and_a_retry_is_tried_again),
 		cmocka_unit_test(routes_of_other_generations_are_dropped),

@@ -168,7 +168,8 @@ static void it_is_its_own_leader(void **state)
 	propose("a", 1);
 	cons_local_ops.turn(cons, 0);
 	cons_local_ops.info(cons, &info);
-	assert_true(info.node_id == 42 && info.leader_id == 42 && info.is_leader && info.voters == 1);
+	assert_true(
+		info.node_id == 42 && info.leader_id == 42 && info.is_leader && info.voters == 1);
 	assert_true(info.applied_index == 11 && info.commit_index == 11);
 }
 

@@ -72,7 +72,8 @@ static int write_process(uint64_t generation, uint64_t index, const char *uid)
 		return 1;
 	if (store_lmdb_begin(db, &tx) != 0 || store_open(&tx, 7, &why) != 0 ||
 		store_set_generation(&tx, generation) != 0 ||
-		store_apply(&tx, &limits, index, data, (uint32_t)len, &result, 1, NULL, NULL) != 1 ||
+		store_apply(&tx, &limits, index, data, (uint32_t)len, &result, 1, NULL, NULL) !=
+			1 ||
 		store_lmdb_commit(db, &tx) != 0)
 		return 2;
 	store_lmdb_close(db);
@@ -116,8 +117,8 @@ static void each_call_sees_the_newest_commit(void **state)
 	assert_true(channel.members == 1 && channel.smv == 1);
 	assert_int_equal(source_store_ops.next_channel(source, &channel.key, &channel), -ENOENT);
 	write_store(3, 2, "b");
-	assert_int_equal(source_store_ops.page(source, &channel.key, STORE_MEMBERS, id_view_of(uids, 0), 10,
-				 uids, sizeof(uids), &page),
+	assert_int_equal(source_store_ops.page(source, &channel.key, STORE_MEMBERS,
+				 id_view_of(uids, 0), 10, uids, sizeof(uids), &page),
 		0);
 	assert_true(page.count == 2 && page.last && page.smv == 2 && page.commit == 2);
 	assert_memory_equal(uids, "\1a\1b", 4);

@@ -109,7 +109,8 @@ static void read_end(void *ctx, struct store_tx *tx)
 static void random_commands_give_what_plain_sets_give(void **state)
 {
 	struct store_lmdb *db = open_writer(false);
-	const struct store_model_backend backend = {begin, commit, abort_tx, read_begin, read_end, db};
+	const struct store_model_backend backend = {
+		begin, commit, abort_tx, read_begin, read_end, db};
 	struct store_model *model = store_model_create(&backend, 99);
 
 	(void)state;
@@ -139,14 +140,15 @@ static struct channel_key channel(const char *id)
 	return key;
 }
 
-static uint32_t put_command(uint8_t *data, uint32_t cap, uint8_t op, const char *chan, char prefix,
-	uint64_t n)
+static uint32_t put_command(
+	uint8_t *data, uint32_t cap, uint8_t op, const char *chan, char prefix, uint64_t n)
 {
 	uint8_t packed[32];
-	struct store_command cmd = {.op = op, .channel = channel(chan), .uid_count = 1, .uids = packed};
+	struct store_command cmd = {
+		.op = op, .channel = channel(chan), .uid_count = 1, .uids = packed};
 
-	packed[0] = (uint8_t)snprintf((char *)packed + 1, sizeof(packed) - 1, "%c%08llu", prefix,
-		(unsigned long long)n);
+	packed[0] = (uint8_t)snprintf(
+		(char *)packed + 1, sizeof(packed) - 1, "%c%08llu", prefix, (unsigned long long)n);
 	cmd.uids_bytes = 1u + packed[0];
 
 	const int len = store_command_encode(&cmd, data, cap);
@@ -183,16 +185,16 @@ static int write_batch(struct store_lmdb *db, uint64_t n)
 }
 
 // Reads the numbers of one channel. Returns: how many, or -1.
-static int read_numbers(struct store_tx *tx, const char *chan, uint64_t *first, uint64_t *last,
-	uint64_t *smv)
+static int read_numbers(
+	struct store_tx *tx, const char *chan, uint64_t *first, uint64_t *last, uint64_t *smv)
 {
 	const struct channel_key key = channel(chan);
 	uint8_t uids[4096];
 	struct store_page page;
 	const uint8_t *p = uids;
 	struct id_view uid;
-	const int rc = store_read_page(tx, &key, STORE_MEMBERS, id_view_of(uids, 0), 100, uids,
-		sizeof(uids), &page);
+	const int rc = store_read_page(
+		tx, &key, STORE_MEMBERS, id_view_of(uids, 0), 100, uids, sizeof(uids), &page);
 
 	*first = *last = *smv = 0;
 	if (rc == -ENOENT)
@@ -306,7 +308,8 @@ static void a_reader_with_a_smaller_map_follows_the_growth(void **state)
 		const char *why;
 
 		if (store_lmdb_open(dir, UINT64_C(1) << 20, false, true, &db, &why) != 0 ||
-			read_whole(db) != 0 || write(ready[1], "r", 1) != 1 || read(go[0], &byte, 1) != 1)
+			read_whole(db) != 0 || write(ready[1], "r", 1) != 1 ||
+			read(go[0], &byte, 1) != 1)
 			_exit(1);
 		_exit(read_whole(db) == 5000 && read_whole(db) == 5000 ? 0 : 2);
 	}

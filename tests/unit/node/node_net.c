@@ -214,14 +214,50 @@ void net_publish(struct net *net, struct net_client *c, const struct wire_publis
 
 // --- receiving ----------------------------------------------------------------------------------------
 
-static void take_push(
-	struct net *net, struct net_client *c, uint16_t node_port, struct wire_view body)
+// Every client of the push acknowledges.
+static void send_receipt(struct net *net, struct net_client *c, uint32_t worker,
+	const struct wire_push *push)
 {
-	uint8_t out_bytes[64];
-	struct wire_buf out = {.p = out_bytes, .cap = sizeof(out_bytes), .ok = true};
-	struct wire_push_ack ack = {0};
+	uint8_t bits[FRAME_ROUTES_MAX / 8 + 1] = {0}, body[FRAME_ROUTES_MAX / 8 + 64];
+	struct wire_buf out = {.p = body, .cap = sizeof(body), .ok = true};
+	const struct wire_receipt receipt = {
+		.push_id = push->push_id,
+		.push_gen = push->push_gen,
+		.bits = {.p = bits, .len = (push->routes + 7u) / 8},
+	};
+
+	for (uint32_t i = 0; i < push->routes; i++)
+		bits[i / 8] |= (uint8_t)(1u << i % 8);
+	assert_true(wire_put_receipt(&out, &receipt));
+	net_send(net, c, worker, WIRE_RECEIPT, body, out.len);
+}
+
+static void answer_push(struct net *net, struct net_client *c, uint32_t worker,
+	const struct wire_push *push)
+{
+	uint8_t body[64], position[4] = {0};
+	struct wire_buf out = {.p = body, .cap = sizeof(body), .ok = true};
+	struct wire_push_ack ack = {.push_id = push->push_id, .push_gen = push->push_gen};
+
+	if (push->routes > 1) {
+		const uint16_t last = (uint16_t)(push->routes - 1);
+
+		ack.retryable = c->retry_every != 0 && c->pushes % c->retry_every == 0;
+		ack.dropped = c->drop_every != 0 && c->pushes % c->drop_every == 0;
+		memcpy(position + 2u * ack.retryable, &last, 2);
+	}
+	ack.accepted = (uint16_t)(push->routes - ack.retryable - ack.dropped);
+	ack.positions = (struct wire_view){.p = position, .len = 2u * (ack.retryable + ack.dropped)};
+	assert_true(wire_put_push_ack(&out, &ack));
+	net_send(net, c, worker, WIRE_PUSH_ACK, body, out.len);
+}
+
+static void take_push(struct net *net, struct net_client *c, uint16_t node_port, struct wire_view body)
+{
+	const uint32_t worker = (uint32_t)node_port - NET_BASE;
 	struct wire_record record;
 	struct wire_push push;
+	bool receipt = false;
 
 	assert_int_equal(wire_get_push(body, &push), 0);
 	assert_int_equal(push.gateway_boot, c->boot);
@@ -236,14 +272,13 @@ static void take_push(
 			c->deliveries++;
 		}
 		c->last_seq = record.seq;
+		receipt |= (record.flags & WIRE_RECORD_RECEIPT) != 0;
 	}
 	if (!push.need_ack || c->silent)
 		return;
-	ack.push_id = push.push_id;
-	ack.push_gen = push.push_gen;
-	ack.accepted = push.routes;
-	assert_true(wire_put_push_ack(&out, &ack));
-	net_send(net, c, (uint32_t)node_port - NET_BASE, WIRE_PUSH_ACK, out_bytes, out.len);
+	answer_push(net, c, worker, &push);
+	if (receipt && c->receipts)
+		send_receipt(net, c, worker, &push);
 }
 
 static void take_segment(struct net *net, struct net_client *c, uint16_t node_port,
@@ -306,15 +341,31 @@ static void take(struct net *net, const struct dgram *d)
 	}
 }
 
+void net_worker_turns(struct net *net)
+{
+	for (uint32_t i = 0; i < net->workers; i++)
+		node_worker_turn(node_worker_of(net->node, i), net->w->now_ns);
+}
+
 void net_turn(struct net *net)
 {
 	net->w->now_ns += MS;
-	for (uint32_t i = 0; i < net->workers; i++)
-		node_worker_turn(node_worker_of(net->node, i), net->w->now_ns);
+	if (net->turn != NULL)
+		net->turn(net);
+	else
+		net_worker_turns(net);
 	node_control_step(net->node, net->w->now_ns);
-	for (uint32_t q = 0; q < net->workers; q++)
-		for (; net->seen[q] < net->port[q].sent_count; net->seen[q]++)
-			take(net, fake_port_sent(&net->port[q], net->seen[q]));
+	for (uint32_t q = 0; q < net->workers; q++) {
+		struct fake_port *port = &net->port[q];
+
+		for (; net->seen[q] < port->sent_count; net->seen[q]++)
+			take(net, fake_port_sent(port, net->seen[q]));
+		// What a port keeps and does not copy is seen on its way out.
+		for (uint32_t i = 0; !port->record_sent && i < port->held_count; i++)
+			take(net, port->held[i]);
+		if (!port->record_sent)
+			fake_port_complete(port);
+	}
 }
 
 void net_turns(struct net *net, uint32_t n)

@@ -27,7 +27,10 @@ struct net_client {
 	uint32_t got[65536];  // deliveries by session slot
 	uint64_t last_seq;
 	uint32_t deliveries, pushes;
-	bool silent;  // answers no push
+	bool silent;                   // answers no push
+	bool receipts;                 // sends receipts for pushes that want them
+	uint32_t retry_every;          // one push of so many has its first route called retryable,
+	uint32_t drop_every;           // its last one dropped; 0: none
 };
 
 struct net {
@@ -39,7 +42,9 @@ struct net {
 	int steer;  // queue datagrams arrive on: -1 the right one, else that one
 	struct wire_keys keys;
 	struct net_client client[NET_CLIENTS];
-	uint32_t answer_bytes;  // of the last datagram to a client
+	uint32_t answer_bytes;         // of the last datagram to a client
+	// Runs the workers' turns in place of net_turn; NULL: it does so itself.
+	void (*turn)(struct net *net);
 };
 
 void net_open(struct net *net, uint32_t workers, bool keys);
@@ -54,6 +59,8 @@ void net_raw(struct net *net, struct net_addr from, uint16_t port, const uint8_t
 uint16_t net_build(struct net *net, struct net_client *c, uint8_t type, const void *body,
 	uint32_t bytes, uint8_t *p);
 
+// One turn of every worker, as net_turn does it.
+void net_worker_turns(struct net *net) WORKER_ONLY;
 // One turn of every worker and one control step; clients take what is theirs and answer pushes.
 void net_turn(struct net *net) WORKER_ONLY CONTROL_ONLY;
 void net_turns(struct net *net, uint32_t n) WORKER_ONLY CONTROL_ONLY;

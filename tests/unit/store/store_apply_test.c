@@ -157,7 +157,8 @@ static void nothing_is_made_by_commands_on_an_absent_channel(void **state)
 	(void)state;
 	assert_int_equal(store_bench_do(&b, STORE_REMOVE, "g", "a").code, STORE_R_NOT_FOUND);
 	assert_int_equal(store_bench_do(&b, STORE_RESET, "g", "").code, STORE_R_NOT_FOUND);
-	assert_int_equal(store_bench_do(&b, STORE_CHANNEL_REMOVE, "g", NULL).code, STORE_R_NOT_FOUND);
+	assert_int_equal(
+		store_bench_do(&b, STORE_CHANNEL_REMOVE, "g", NULL).code, STORE_R_NOT_FOUND);
 	assert_int_equal(store_map_rows(b.map, STORE_T_CHANNEL), 0);
 	assert_int_equal(store_bench_position(&b).commit, 0);
 }
@@ -187,7 +188,8 @@ static uint32_t append(uint8_t *data, uint32_t len, uint8_t op, const char *chan
 	return len + (uint32_t)n;
 }
 
-static int apply(uint64_t index, const uint8_t *data, uint32_t len, struct store_result *r, uint32_t max)
+static int apply(
+	uint64_t index, const uint8_t *data, uint32_t len, struct store_result *r, uint32_t max)
 {
 	struct store_tx tx;
 
@@ -445,7 +447,8 @@ static void patch_record(uint32_t at, uint64_t value, uint32_t bytes)
 	uint8_t copy[1024];
 
 	store_map_begin(b.map, &tx);
-	assert_int_equal(tx.ops->get(tx.tx, STORE_T_CHANNEL, (struct store_bytes){"\2g", 2}, &v), 0);
+	assert_int_equal(
+		tx.ops->get(tx.tx, STORE_T_CHANNEL, (struct store_bytes){"\2g", 2}, &v), 0);
 	memcpy(copy, v.p, v.len);
 	for (uint32_t i = 0; i < bytes; i++)
 		copy[at + i] = (uint8_t)(value >> (8 * i));

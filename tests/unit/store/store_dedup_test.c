@@ -58,8 +58,8 @@ static void a_retry_applies_nothing_and_gets_the_first_result(void **state)
 	again = keyed(STORE_ADD, "a", 0, 1);
 	assert_int_equal(again.repeated, 1);
 	assert_int_equal(b.deltas, 0);
-	assert_true(again.code == first.code && again.commit == first.commit && again.smv == first.smv &&
-		again.changed == first.changed);
+	assert_true(again.code == first.code && again.commit == first.commit &&
+		    again.smv == first.smv && again.changed == first.changed);
 	assert_string_equal(store_bench_list(&b, "g", STORE_MEMBERS), "");
 	assert_int_equal(store_bench_position(&b).commit, 2);
 }

@@ -37,7 +37,8 @@ static void read_end(void *ctx, struct store_tx *tx)
 static void run(uint64_t seed, uint64_t commands, struct store_model_stats *stats)
 {
 	struct store_map *map = store_map_create();
-	const struct store_model_backend backend = {begin, commit, abort_tx, read_begin, read_end, map};
+	const struct store_model_backend backend = {
+		begin, commit, abort_tx, read_begin, read_end, map};
 	struct store_model *model = store_model_create(&backend, seed);
 	struct store_tx tx;
 	const char *why;
@@ -57,12 +58,15 @@ static void random_commands_give_what_plain_sets_give(void **state)
 
 	(void)state;
 	run(1, 120000, &s);
-	print_message("changed %llu repeated %llu busy %llu expired %llu staged %llu closed %llu dropped %llu "
+	print_message("changed %llu repeated %llu busy %llu expired %llu staged %llu closed %llu "
+		      "dropped %llu "
 		      "aborted %llu bulk %llu listed %llu layered %llu\n",
-		(unsigned long long)s.changed, (unsigned long long)s.repeated, (unsigned long long)s.busy,
-		(unsigned long long)s.expired, (unsigned long long)s.staged, (unsigned long long)s.closed,
-		(unsigned long long)s.dropped, (unsigned long long)s.aborted_tx, (unsigned long long)s.bulk,
-		(unsigned long long)s.listed, (unsigned long long)s.layered);
+		(unsigned long long)s.changed, (unsigned long long)s.repeated,
+		(unsigned long long)s.busy, (unsigned long long)s.expired,
+		(unsigned long long)s.staged, (unsigned long long)s.closed,
+		(unsigned long long)s.dropped, (unsigned long long)s.aborted_tx,
+		(unsigned long long)s.bulk, (unsigned long long)s.listed,
+		(unsigned long long)s.layered);
 	assert_true(s.changed > 1000 && s.repeated > 100 && s.busy > 100 && s.expired > 10);
 	assert_true(s.staged > 1000 && s.closed > 300 && s.dropped > 5 && s.aborted_tx > 10);
 	assert_true(s.bulk > 10 && s.listed > 1000 && s.layered > 10);

@@ -144,7 +144,8 @@ static void pages_under_change_miss_nobody_who_stays(void **state)
 
 		memcpy(next, page.next, len);
 		next[len] = 0;
-		assert_int_equal(page_of("g", (const char *)next, 20, uids, sizeof(uids), &page), 0);
+		assert_int_equal(
+			page_of("g", (const char *)next, 20, uids, sizeof(uids), &page), 0);
 		while (store_uids_next(&p, uids + page.bytes_used, &uid)) {
 			memcpy(name, uid.bytes, uid.len);
 			name[uid.len] = 0;
@@ -155,7 +156,8 @@ static void pages_under_change_miss_nobody_who_stays(void **state)
 		snprintf(name, sizeof(name), "n%07u", turn % 3000);
 		store_bench_do(&b, turn % 2 == 0 ? STORE_ADD : STORE_REMOVE, "g", name);
 		if (turn % 5 == 0)
-			store_bench_large(&b, 100 + turn, STORE_REMOVE, "g", "n", turn * 5 % 2900, 40);
+			store_bench_large(
+				&b, 100 + turn, STORE_REMOVE, "g", "n", turn * 5 % 2900, 40);
 		store_bench_compact(&b, 30);
 	} while (!page.last);
 	for (uint32_t i = 0; i < 3000; i++)
@@ -181,8 +183,9 @@ static void the_walk_meets_every_channel_once_tombstones_too(void **state)
 	store_bench_do(&b, STORE_CHANNEL_REMOVE, "a", NULL);
 	store_map_read(b.map, &tx);
 	while (store_read_next_channel(&tx, &at, &c) == 0) {
-		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%u:%.*s:%u%s ", c.key.type,
-			c.key.len, (const char *)c.key.bytes, (unsigned)c.members, c.removed ? "x" : "");
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%u:%.*s:%u%s ",
+			c.key.type, c.key.len, (const char *)c.key.bytes, (unsigned)c.members,
+			c.removed ? "x" : "");
 		at = c.key;
 	}
 	assert_string_equal(text, "1:z:0 2:a:0x 2:ab:2 2:b:1 ");
@@ -207,9 +210,11 @@ static void the_journal_gives_each_commit_in_turn(void **state)
 	store_bench_do(&b, STORE_ADD, "g", "a");
 	store_bench_do(&b, STORE_REMOVE, "g", "a");
 	assert_int_equal(delta_after(0, &d), 0);
-	assert_true(d.commit == 1 && d.kind == STORE_DELTA_ADD && d.uid_count == 1 && d.members == 1);
+	assert_true(
+		d.commit == 1 && d.kind == STORE_DELTA_ADD && d.uid_count == 1 && d.members == 1);
 	assert_int_equal(delta_after(1, &d), 0);
-	assert_true(d.commit == 2 && d.kind == STORE_DELTA_REMOVE && d.smv_before == 1 && d.smv == 2);
+	assert_true(
+		d.commit == 2 && d.kind == STORE_DELTA_REMOVE && d.smv_before == 1 && d.smv == 2);
 	assert_int_equal(delta_after(2, &d), -ENOENT);
 	assert_int_equal(delta_after(3, &d), -ESTALE);
 }
@@ -266,8 +271,8 @@ static void a_failing_backend_call_fails_the_read(void **state)
 	EACH_CALL_FAILS(store_read_channel(&tx, &name.channel, &c));
 	EACH_CALL_FAILS(store_read_next_channel(&tx, &start, &c));
 	EACH_CALL_FAILS(store_read_delta(&tx, 0, &d));
-	EACH_CALL_FAILS(store_read_page(&tx, &name.channel, STORE_MEMBERS, id_view_of(uids, 0), 9, uids,
-		sizeof(uids), &page));
+	EACH_CALL_FAILS(store_read_page(&tx, &name.channel, STORE_MEMBERS, id_view_of(uids, 0), 9,
+		uids, sizeof(uids), &page));
 	assert_int_equal(page.count, 4);
 }
 

@@ -230,8 +230,8 @@ static void many_closed_stages_without_compaction_stay_correct(void **state)
 		const uint8_t op = i % 3 == 2 ? STORE_REMOVE : STORE_ADD;
 		const uint32_t count = (uint32_t)(2 + i % 4);
 		const struct store_result r = store_bench_large(&b, 10 + i, op, "g",
-			op == STORE_ADD ? "n" : "m", op == STORE_ADD ? (uint32_t)i * 10 : 5000 - (uint32_t)i * 10,
-			count);
+			op == STORE_ADD ? "n" : "m",
+			op == STORE_ADD ? (uint32_t)i * 10 : 5000 - (uint32_t)i * 10, count);
 
 		assert_int_equal(r.changed, count);
 		members = op == STORE_ADD ? members + count : members - count;
