@@ -88,18 +88,12 @@ void fanout_begin(struct fanout *f, uint32_t slot)
 		wire_put_record(&out, &record);
 	f->current_routes_beside =
 		m->members < FANOUT_ROUTES_BESIDE ? m->members : FANOUT_ROUTES_BESIDE;
-	f->record_need =
-		f->head_bytes + WIRE_ROUTE_BYTES * (f->current_routes_beside < RECORD_ROUTES_MIN
-								   ? f->current_routes_beside
-								   : RECORD_ROUTES_MIN);
-	f->frame_need =
-		WIRE_PUSH_BYTES + f->head_bytes + f->current_routes_beside * WIRE_ROUTE_BYTES;
 }
 
 // --- records ------------------------------------------------------------------------------------------
 
-static void add_span(struct fanout *f, struct fanout_push *p, uint32_t slot, uint32_t routes,
-	uint8_t attempt, uint64_t deadline_ns, uint8_t ack)
+static void add_span(struct fanout_push *p, uint32_t slot, uint32_t routes, uint8_t attempt,
+	uint64_t deadline_ns, uint8_t ack)
 {
 	p->span[p->spans++] = (struct delivery_span){
 		.message = slot,
@@ -133,7 +127,7 @@ static void planted_repeat(struct fanout *f, struct fanout_push *p, struct fanou
 	memcpy(at + WIRE_RECORD_ROUTES_OFFSET, &one, sizeof(one));
 	memcpy(at + f->head_bytes, c->tail - WIRE_ROUTE_BYTES, WIRE_ROUTE_BYTES);
 	c->tail = at + f->head_bytes + WIRE_ROUTE_BYTES;
-	add_span(f, p, f->current, 1, 1, m->deadline_ns, m->ack);
+	add_span(p, f->current, 1, 1, m->deadline_ns, m->ack);
 	m->routes++;
 	m->open++;
 	counter_add(f->io.counters, CTR_ROUTES, 1);
@@ -147,11 +141,10 @@ static void planted_repeat(struct fanout *f, struct fanout_push *p, struct fanou
 }
 #endif
 
-// Closes the record of the current message in a gateway's push: its count is patched, its routes are
-// counted. The cursor stands still until room is made again.
-static void close_record(struct fanout *f, uint32_t gateway)
+// Closes the record of the current message in a gateway's push; the cursor stands still until room is made
+// again. Returns: its routes, for the caller to count.
+static uint32_t close_record(struct fanout *f, const struct fanout_message *m, uint32_t gateway)
 {
-	struct fanout_message *m = &f->message[f->current];
 	struct fanout_push *p = &f->push[gateway];
 	struct fanout_cursor *c = &f->cursor[gateway];
 	const uint32_t routes = (uint32_t)(c->tail - p->route) / WIRE_ROUTE_BYTES;
@@ -161,29 +154,40 @@ static void close_record(struct fanout *f, uint32_t gateway)
 		c->tail = p->record;
 	} else {
 		memcpy(p->record + WIRE_RECORD_ROUTES_OFFSET, &patch, sizeof(patch));
-		add_span(f, p, f->current, routes, 1, m->deadline_ns, m->ack);
-		m->routes += routes;
-		m->open += routes;
-		counter_add(f->io.counters, CTR_ROUTES, routes);
+		add_span(p, f->current, routes, 1, m->deadline_ns, m->ack);
 		planted_repeat(f, p, c);
 	}
 	p->record = NULL;
 	c->limit = c->tail;
+	return routes;
+}
+
+static void count_routes(struct fanout *f, struct fanout_message *m, uint32_t routes)
+{
+	m->routes += routes;
+	m->open += routes;
+	counter_add(f->io.counters, CTR_ROUTES, routes);
 }
 
 void fanout_close_records(struct fanout *f)
 {
+	struct fanout_message *m = &f->message[f->current];
+	uint32_t routes = 0;
+
+	if (f->touched_count == 0)
+		return;
 	for (uint32_t i = 0; i < f->touched_count; i++) {
 		const uint32_t gateway = f->touched[i];
 		struct fanout_push *p = &f->push[gateway];
 
 		p->touched = false;
 		if (p->record != NULL)
-			close_record(f, gateway);
+			routes += close_record(f, m, gateway);
 		else if (p->staged)
 			fanout_stage_close(f, gateway);
 	}
 	f->touched_count = 0;
+	count_routes(f, m, routes);
 }
 
 // --- pushes -------------------------------------------------------------------------------------------
@@ -198,7 +202,7 @@ static bool open_push(struct fanout *f, uint32_t gateway)
 	if (p->dgram == NULL)
 		return false;
 	body = p->dgram->data + WIRE_HEADER_BYTES;
-	p->room = (uint16_t)fanout_body_room(f, gateway);
+	p->room = fanout_body_room(f, gateway);
 	p->end = body + p->room;
 	p->routes = 0;
 	p->spans = 0;
@@ -230,11 +234,7 @@ void fanout_close_push(struct fanout *f, uint32_t gateway)
 	assert(p->record == NULL);
 	p->dgram = NULL;
 	if (p->spans == 0) {
-		// As many as there are gateways may have been opened for members that had to wait.
-		if (f->spares < FANOUT_SPARES)
-			f->spare[f->spares++] = d;
-		else
-			f->io.dgram->free(f->io.queue, &d, 1);
+		f->spare[f->spares++] = d;
 		c->limit = c->tail;
 		return;
 	}
@@ -263,6 +263,17 @@ static bool push_takes(const struct fanout *f, uint32_t gateway, uint32_t bytes)
 	       bytes <= (uint32_t)(p->end - f->cursor[gateway].tail);
 }
 
+// Copies in whole steps where there is room behind: what is too much is overwritten by the routes.
+static void copy_head(uint8_t *to, const uint8_t *from, uint32_t bytes, const uint8_t *end)
+{
+	if (unlikely(bytes + FANOUT_COPY > (uint32_t)(end - to))) {
+		memcpy(to, from, bytes);
+		return;
+	}
+	for (uint32_t i = 0; i < bytes; i += FANOUT_COPY)
+		memcpy(to + i, from + i, FANOUT_COPY);
+}
+
 // Opens a record of the current message in the gateway's push, which has room for it.
 static void open_record(struct fanout *f, uint32_t gateway)
 {
@@ -271,7 +282,7 @@ static void open_record(struct fanout *f, uint32_t gateway)
 	uint32_t routes;
 
 	p->record = c->tail;
-	memcpy(c->tail, f->head, f->head_bytes);
+	copy_head(c->tail, f->head, f->head_bytes, p->end);
 	c->tail += f->head_bytes;
 	p->route = c->tail;
 	routes = (uint32_t)(p->end - c->tail) / WIRE_ROUTE_BYTES;
@@ -295,11 +306,11 @@ bool fanout_pressed(struct fanout *f, uint32_t gateway, bool large)
 	return f->now_ns - p->pressed_ns < FANOUT_PATIENCE_NS;
 }
 
-static void touch(struct fanout *f, struct fanout_push *p, uint32_t gateway)
+static void touch(struct fanout *f, uint32_t gateway)
 {
-	if (p->touched)
+	if (f->push[gateway].touched)
 		return;
-	p->touched = true;
+	f->push[gateway].touched = true;
 	f->touched[f->touched_count++] = (uint16_t)gateway;
 }
 
@@ -315,7 +326,8 @@ bool fanout_make_room(struct fanout *f, uint32_t gateway)
 		return fanout_stage_room(f, gateway);
 	routes = beside < RECORD_ROUTES_MIN ? beside : RECORD_ROUTES_MIN;
 	if (p->record != NULL) {  // full
-		close_record(f, gateway);
+		count_routes(f, &f->message[f->current],
+			close_record(f, &f->message[f->current], gateway));
 		fanout_close_push(f, gateway);
 	} else if (p->dgram != NULL &&
 		   !push_takes(f, gateway, f->head_bytes + routes * WIRE_ROUTE_BYTES)) {
@@ -326,19 +338,27 @@ bool fanout_make_room(struct fanout *f, uint32_t gateway)
 					!open_push(f, gateway)))
 		return false;
 	open_record(f, gateway);
-	touch(f, p, gateway);
+	touch(f, gateway);
 	return true;
 }
 
-bool fanout_open_quick(struct fanout *f, uint32_t gateway)
+bool fanout_quick_room(struct fanout *f, uint32_t gateway)
 {
-	struct fanout_push *p = &f->push[gateway];
+	const struct fanout_push *p = &f->push[gateway];
+	uint32_t routes = f->current_routes_beside;
 
-	if (p->dgram == NULL || p->record != NULL || f->frame_need > p->room ||
-		!push_takes(f, gateway, f->record_need))
+	if (p->record != NULL || p->dgram == NULL)
+		return false;
+	if (WIRE_PUSH_BYTES + f->head_bytes + routes * WIRE_ROUTE_BYTES > p->room)
+		return false;
+	if (routes > RECORD_ROUTES_MIN)
+		routes = RECORD_ROUTES_MIN;
+	if (!push_takes(f, gateway, f->head_bytes + routes * WIRE_ROUTE_BYTES) ||
+		!atomic_load_explicit(
+			&f->io.presence->gateway[gateway].alive, memory_order_acquire))
 		return false;
 	open_record(f, gateway);
-	touch(f, p, gateway);
+	touch(f, gateway);
 	return true;
 }
 
@@ -356,6 +376,6 @@ bool fanout_append_record(struct fanout *f, uint32_t gateway, const struct deliv
 	memcpy(c->tail, record, bytes);
 	c->tail += bytes;
 	c->limit = c->tail;
-	add_span(f, p, span->message, span->count, span->attempt, span->deadline_ns, span->ack);
+	add_span(p, span->message, span->count, span->attempt, span->deadline_ns, span->ack);
 	return true;
 }

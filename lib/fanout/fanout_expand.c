@@ -85,6 +85,7 @@ static void end_member(struct tally *t, uint32_t routes, uint32_t echoes)
 }
 
 #ifdef TAGCAST_TEST_HOOKS
+#define FANOUT_PLANTED 1
 // FAULT_DROP1: the route counts and ends as if it had gone well, and never leaves.
 static bool planted_drop(struct fanout *f, uint32_t slot) WORKER_ONLY;
 static bool planted_drop(struct fanout *f, uint32_t slot)
@@ -97,6 +98,7 @@ static bool planted_drop(struct fanout *f, uint32_t slot)
 	return true;
 }
 #else
+#define FANOUT_PLANTED 0
 static bool planted_drop(struct fanout *f, uint32_t slot)
 {
 	(void)f;
@@ -159,19 +161,6 @@ static __attribute__((noinline)) bool expand_member(struct fanout *f, uint32_t s
 	return true;
 }
 
-// The one slow case that small channels live by: nothing but a record to open, in a push that takes it.
-// Not with planted faults, which work on the long way.
-static inline bool opened(
-	struct fanout *f, uint32_t entry, uint64_t word, uint64_t echo) WORKER_ONLY;
-static inline bool opened(struct fanout *f, uint32_t entry, uint64_t word, uint64_t echo)
-{
-#ifdef TAGCAST_TEST_HOOKS
-	return false;
-#endif
-	return !((entry & TAG_DENIED) | (word & ROUTE_MORE) | (word == echo)) && alive(f, word) &&
-	       fanout_open_quick(f, route_gateway(word));
-}
-
 // Expands uid[0..n). Returns: members done; fewer than n when there is no room now.
 static uint32_t expand_run(struct fanout *f, uint32_t slot, const uint32_t *uid, uint32_t n,
 	uint64_t echo, struct tally *t) WORKER_ONLY;
@@ -193,11 +182,11 @@ static uint32_t expand_run(struct fanout *f, uint32_t slot, const uint32_t *uid,
 		struct fanout_cursor *const c = &cursor[route_gateway(word)];
 		uint8_t *tail = c->tail;
 		const uint64_t out = fanout_route_entry(word);
+		const bool odd = (entry & TAG_DENIED) | (word & ROUTE_MORE) | (word == echo);
 
 		__builtin_prefetch((const void *)&words[TAG_UID(uid[ahead])]);
-		if (unlikely((entry & TAG_DENIED) | (word & ROUTE_MORE) | (word == echo) |
-			     (tail == c->limit))) {
-			if (!opened(f, entry, word, echo)) {
+		if (unlikely(odd | (tail == c->limit))) {
+			if (odd || FANOUT_PLANTED || !fanout_quick_room(f, route_gateway(word))) {
 				if (!expand_member(f, slot, entry, word, echo, t))
 					break;
 				slow++;
