@@ -234,7 +234,11 @@ void fanout_close_push(struct fanout *f, uint32_t gateway)
 	assert(p->record == NULL);
 	p->dgram = NULL;
 	if (p->spans == 0) {
-		f->spare[f->spares++] = d;
+		// As many as there are gateways may have been opened for members that had to wait.
+		if (f->spares < FANOUT_SPARES)
+			f->spare[f->spares++] = d;
+		else
+			f->io.dgram->free(f->io.queue, &d, 1);
 		c->limit = c->tail;
 		return;
 	}
