@@ -42,7 +42,8 @@ static double bare(const struct port_queue *q, uint16_t len)
 	return ns_per_packet(start);
 }
 
-static double ours(struct port_queue *q, uint16_t len)
+// `payload`: copied into each, or NULL.
+static double ours(struct port_queue *q, uint16_t len, const uint8_t *payload)
 {
 	const struct dgram_ops *ops = port_dgram_ops();
 	const uint64_t start = bench_ns();
@@ -53,12 +54,34 @@ static double ours(struct port_queue *q, uint16_t len)
 			abort();
 		for (uint32_t k = 0; k < BURST; k++) {
 			d[k]->len = len;
+			if (payload != NULL)
+				memcpy(d[k]->data, payload, len);
 			d[k]->local_port = 7400;
 			d[k]->peer = (struct net_addr){.ip = 0x0a000010u + k % PEERS, .port = 7500};
 		}
 		ops->tx(q, d, BURST);
 	}
 	return ns_per_packet(start);
+}
+
+// What a copy of the payload into each datagram adds to sending it.
+static void compare_copy(struct port_queue *q)
+{
+	static const uint16_t payloads[] = {128, 512, 1024};
+	static uint8_t payload[1472];
+
+	q->udp_sum = PORT_SUM_NONE;
+	for (size_t s = 0; s < sizeof(payloads) / sizeof(payloads[0]); s++) {
+		double without[BENCH_ROUNDS], with[BENCH_ROUNDS];
+		char what[64];
+
+		for (uint32_t round = 0; round < BENCH_ROUNDS; round++) {
+			without[round] = ours(q, payloads[s], NULL);
+			with[round] = ours(q, payloads[s], payload);
+		}
+		snprintf(what, sizeof(what), "the same with %u bytes copied in", payloads[s]);
+		bench_row(what, with, "without the copy", without, BENCH_NONE);
+	}
 }
 
 static struct conf conf_make(void)
@@ -97,7 +120,7 @@ static void compare(struct port_queue *q, enum port_udp_sum how, const char *nam
 		q->udp_sum = how;
 		for (uint32_t round = 0; round < BENCH_ROUNDS; round++) {
 			b[round] = bare(q, sizes[s]);
-			o[round] = ours(q, sizes[s]);
+			o[round] = ours(q, sizes[s], NULL);
 		}
 		snprintf(what, sizeof(what), "datagram of %u bytes, checksum %s", sizes[s], name);
 		bench_row(what, o, "tx packet", b, BENCH_NONE);
@@ -119,6 +142,7 @@ int main(void)
 	bench_head("datagram through the port to 16 peers, net_null");
 	compare(port_queue(port, 0), PORT_SUM_MADE, "made");
 	compare(port_queue(port, 0), PORT_SUM_NONE, "none");
+	compare_copy(port_queue(port, 0));
 	const bool lost = counter_get(&counters, CTR_DROP_TX_FULL) +
 				  counter_get(&counters, CTR_DROP_TX_NO_NEIGH) !=
 			  0;
