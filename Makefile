@@ -16,7 +16,7 @@ TARGETS ?=
 DEMO_TARGETS := app/tagcastd/tagcastd app/tagcast-metad/tagcast-metad app/tagcastctl/tagcastctl \
 	tests/demo/demo_gateway tests/demo/demo_publisher
 
-.PHONY: all deps build demo test test-asan lint format bench fuzz sim mutants soak clean install
+.PHONY: all deps build demo test test-asan test-tsan lint format bench fuzz sim mutants soak clean install
 
 all: build
 
@@ -54,6 +54,12 @@ test-asan:
 		MESON_ARGS='-Dperf=false -Db_sanitize=address,undefined -Db_lundef=false'
 	@devtools/run-tests build-asan unit sim
 
+# Unit tests under the thread sanitizer.
+test-tsan:
+	@$(MAKE) --no-print-directory build BUILD=build-tsan \
+		MESON_ARGS='-Dperf=false -Db_sanitize=thread -Db_lundef=false'
+	@TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp exitcode=66" devtools/run-tests build-tsan unit
+
 lint: build
 	@devtools/lint $(BUILD)
 
@@ -81,4 +87,4 @@ install: build
 	@meson install -C $(BUILD)
 
 clean:
-	@rm -rf build build-hooks build-fuzz build-asan build-clang build-mutant
+	@rm -rf build build-hooks build-fuzz build-asan build-tsan build-clang build-mutant

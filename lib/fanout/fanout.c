@@ -51,7 +51,9 @@ struct fanout *fanout_create(const struct fanout_limits *limits, const struct fa
 	f->key = calloc(limits->messages, sizeof(*f->key));
 	f->queue = calloc(limits->messages, sizeof(*f->queue));
 	f->channel = calloc((size_t)io->channels->limit + 1, sizeof(*f->channel));
-	f->push = calloc(gateways, sizeof(*f->push));
+	f->push = aligned_alloc(64, gateways * sizeof(*f->push));
+	if (f->push != NULL)
+		memset(f->push, 0, gateways * sizeof(*f->push));
 	f->spans = calloc(gateways * DELIVERY_SPANS_MAX, sizeof(*f->spans));
 	f->touched = calloc(gateways, sizeof(*f->touched));
 	f->open = calloc(gateways, sizeof(*f->open));

@@ -92,8 +92,8 @@ void fanout_begin(struct fanout *f, uint32_t slot)
 
 // --- records ------------------------------------------------------------------------------------------
 
-static void add_span(struct fanout *f, struct fanout_push *p, uint32_t slot, uint32_t routes,
-	uint8_t attempt, uint64_t deadline_ns, uint8_t ack)
+static void add_span(struct fanout_push *p, uint32_t slot, uint32_t routes, uint8_t attempt,
+	uint64_t deadline_ns, uint8_t ack)
 {
 	p->span[p->spans++] = (struct delivery_span){
 		.message = slot,
@@ -127,7 +127,7 @@ static void planted_repeat(struct fanout *f, struct fanout_push *p, struct fanou
 	memcpy(at + WIRE_RECORD_ROUTES_OFFSET, &one, sizeof(one));
 	memcpy(at + f->head_bytes, c->tail - WIRE_ROUTE_BYTES, WIRE_ROUTE_BYTES);
 	c->tail = at + f->head_bytes + WIRE_ROUTE_BYTES;
-	add_span(f, p, f->current, 1, 1, m->deadline_ns, m->ack);
+	add_span(p, f->current, 1, 1, m->deadline_ns, m->ack);
 	m->routes++;
 	m->open++;
 	counter_add(f->io.counters, CTR_ROUTES, 1);
@@ -141,11 +141,10 @@ static void planted_repeat(struct fanout *f, struct fanout_push *p, struct fanou
 }
 #endif
 
-// Closes the record of the current message in a gateway's push: its count is patched, its routes are
-// counted. The cursor stands still until room is made again.
-static void close_record(struct fanout *f, uint32_t gateway)
+// Closes the record of the current message in a gateway's push; the cursor stands still until room is made
+// again. Returns: its routes, for the caller to count.
+static uint32_t close_record(struct fanout *f, const struct fanout_message *m, uint32_t gateway)
 {
-	struct fanout_message *m = &f->message[f->current];
 	struct fanout_push *p = &f->push[gateway];
 	struct fanout_cursor *c = &f->cursor[gateway];
 	const uint32_t routes = (uint32_t)(c->tail - p->route) / WIRE_ROUTE_BYTES;
@@ -155,29 +154,40 @@ static void close_record(struct fanout *f, uint32_t gateway)
 		c->tail = p->record;
 	} else {
 		memcpy(p->record + WIRE_RECORD_ROUTES_OFFSET, &patch, sizeof(patch));
-		add_span(f, p, f->current, routes, 1, m->deadline_ns, m->ack);
-		m->routes += routes;
-		m->open += routes;
-		counter_add(f->io.counters, CTR_ROUTES, routes);
+		add_span(p, f->current, routes, 1, m->deadline_ns, m->ack);
 		planted_repeat(f, p, c);
 	}
 	p->record = NULL;
 	c->limit = c->tail;
+	return routes;
+}
+
+static void count_routes(struct fanout *f, struct fanout_message *m, uint32_t routes)
+{
+	m->routes += routes;
+	m->open += routes;
+	counter_add(f->io.counters, CTR_ROUTES, routes);
 }
 
 void fanout_close_records(struct fanout *f)
 {
+	struct fanout_message *m = &f->message[f->current];
+	uint32_t routes = 0;
+
+	if (f->touched_count == 0)
+		return;
 	for (uint32_t i = 0; i < f->touched_count; i++) {
 		const uint32_t gateway = f->touched[i];
 		struct fanout_push *p = &f->push[gateway];
 
 		p->touched = false;
 		if (p->record != NULL)
-			close_record(f, gateway);
+			routes += close_record(f, m, gateway);
 		else if (p->staged)
 			fanout_stage_close(f, gateway);
 	}
 	f->touched_count = 0;
+	count_routes(f, m, routes);
 }
 
 // --- pushes -------------------------------------------------------------------------------------------
@@ -192,7 +202,8 @@ static bool open_push(struct fanout *f, uint32_t gateway)
 	if (p->dgram == NULL)
 		return false;
 	body = p->dgram->data + WIRE_HEADER_BYTES;
-	p->end = body + fanout_body_room(f, gateway);
+	p->room = fanout_body_room(f, gateway);
+	p->end = body + p->room;
 	p->routes = 0;
 	p->spans = 0;
 	p->need_ack = false;
@@ -256,6 +267,17 @@ static bool push_takes(const struct fanout *f, uint32_t gateway, uint32_t bytes)
 	       bytes <= (uint32_t)(p->end - f->cursor[gateway].tail);
 }
 
+// Copies in whole steps where there is room behind: what is too much is overwritten by the routes.
+static void copy_head(uint8_t *to, const uint8_t *from, uint32_t bytes, const uint8_t *end)
+{
+	if (unlikely(bytes + FANOUT_COPY > (uint32_t)(end - to))) {
+		memcpy(to, from, bytes);
+		return;
+	}
+	for (uint32_t i = 0; i < bytes; i += FANOUT_COPY)
+		memcpy(to + i, from + i, FANOUT_COPY);
+}
+
 // Opens a record of the current message in the gateway's push, which has room for it.
 static void open_record(struct fanout *f, uint32_t gateway)
 {
@@ -264,7 +286,7 @@ static void open_record(struct fanout *f, uint32_t gateway)
 	uint32_t routes;
 
 	p->record = c->tail;
-	memcpy(c->tail, f->head, f->head_bytes);
+	copy_head(c->tail, f->head, f->head_bytes, p->end);
 	c->tail += f->head_bytes;
 	p->route = c->tail;
 	routes = (uint32_t)(p->end - c->tail) / WIRE_ROUTE_BYTES;
@@ -288,6 +310,14 @@ bool fanout_pressed(struct fanout *f, uint32_t gateway, bool large)
 	return f->now_ns - p->pressed_ns < FANOUT_PATIENCE_NS;
 }
 
+static void touch(struct fanout *f, uint32_t gateway)
+{
+	if (f->push[gateway].touched)
+		return;
+	f->push[gateway].touched = true;
+	f->touched[f->touched_count++] = (uint16_t)gateway;
+}
+
 bool fanout_make_room(struct fanout *f, uint32_t gateway)
 {
 	struct fanout_push *p = &f->push[gateway];
@@ -300,7 +330,8 @@ bool fanout_make_room(struct fanout *f, uint32_t gateway)
 		return fanout_stage_room(f, gateway);
 	routes = beside < RECORD_ROUTES_MIN ? beside : RECORD_ROUTES_MIN;
 	if (p->record != NULL) {  // full
-		close_record(f, gateway);
+		count_routes(f, &f->message[f->current],
+			close_record(f, &f->message[f->current], gateway));
 		fanout_close_push(f, gateway);
 	} else if (p->dgram != NULL &&
 		   !push_takes(f, gateway, f->head_bytes + routes * WIRE_ROUTE_BYTES)) {
@@ -311,10 +342,27 @@ bool fanout_make_room(struct fanout *f, uint32_t gateway)
 					!open_push(f, gateway)))
 		return false;
 	open_record(f, gateway);
-	if (!p->touched) {
-		p->touched = true;
-		f->touched[f->touched_count++] = (uint16_t)gateway;
-	}
+	touch(f, gateway);
+	return true;
+}
+
+bool fanout_quick_room(struct fanout *f, uint32_t gateway)
+{
+	const struct fanout_push *p = &f->push[gateway];
+	uint32_t routes = f->current_routes_beside;
+
+	if (p->record != NULL || p->dgram == NULL)
+		return false;
+	if (WIRE_PUSH_BYTES + f->head_bytes + routes * WIRE_ROUTE_BYTES > p->room)
+		return false;
+	if (routes > RECORD_ROUTES_MIN)
+		routes = RECORD_ROUTES_MIN;
+	if (!push_takes(f, gateway, f->head_bytes + routes * WIRE_ROUTE_BYTES) ||
+		!atomic_load_explicit(
+			&f->io.presence->gateway[gateway].alive, memory_order_acquire))
+		return false;
+	open_record(f, gateway);
+	touch(f, gateway);
 	return true;
 }
 
@@ -332,6 +380,6 @@ bool fanout_append_record(struct fanout *f, uint32_t gateway, const struct deliv
 	memcpy(c->tail, record, bytes);
 	c->tail += bytes;
 	c->limit = c->tail;
-	add_span(f, p, span->message, span->count, span->attempt, span->deadline_ns, span->ack);
+	add_span(p, span->message, span->count, span->attempt, span->deadline_ns, span->ack);
 	return true;
 }

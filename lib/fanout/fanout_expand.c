@@ -17,15 +17,19 @@ struct tally {
 	uint32_t routed, offline, denied, sender_only, echo;
 };
 
+static void count_one(struct fanout *f, enum counter id, uint32_t n)
+{
+	if (n != 0)
+		counter_add(f->io.counters, id, n);
+}
+
 static void count(struct fanout *f, const struct tally *t)
 {
-	const enum counter id[] = {CTR_END_ROUTED, CTR_END_OFFLINE, CTR_END_DENIED,
-		CTR_END_SENDER_ONLY, CTR_ROUTE_ECHO};
-	const uint32_t n[] = {t->routed, t->offline, t->denied, t->sender_only, t->echo};
-
-	for (unsigned i = 0; i < sizeof(id) / sizeof(id[0]); i++)
-		if (n[i] != 0)
-			counter_add(f->io.counters, id[i], n[i]);
+	count_one(f, CTR_END_ROUTED, t->routed);
+	count_one(f, CTR_END_OFFLINE, t->offline);
+	count_one(f, CTR_END_DENIED, t->denied);
+	count_one(f, CTR_END_SENDER_ONLY, t->sender_only);
+	count_one(f, CTR_ROUTE_ECHO, t->echo);
 }
 
 // The route word of the session that gets no echo; a value no word has when there is none.
@@ -81,6 +85,7 @@ static void end_member(struct tally *t, uint32_t routes, uint32_t echoes)
 }
 
 #ifdef TAGCAST_TEST_HOOKS
+#define FANOUT_PLANTED 1
 // FAULT_DROP1: the route counts and ends as if it had gone well, and never leaves.
 static bool planted_drop(struct fanout *f, uint32_t slot) WORKER_ONLY;
 static bool planted_drop(struct fanout *f, uint32_t slot)
@@ -93,6 +98,7 @@ static bool planted_drop(struct fanout *f, uint32_t slot)
 	return true;
 }
 #else
+#define FANOUT_PLANTED 0
 static bool planted_drop(struct fanout *f, uint32_t slot)
 {
 	(void)f;
@@ -174,16 +180,19 @@ static uint32_t expand_run(struct fanout *f, uint32_t slot, const uint32_t *uid,
 		const uint64_t word =
 			atomic_load_explicit(&words[TAG_UID(entry)], memory_order_acquire);
 		struct fanout_cursor *const c = &cursor[route_gateway(word)];
-		uint8_t *const tail = c->tail;
+		uint8_t *tail = c->tail;
 		const uint64_t out = fanout_route_entry(word);
+		const bool odd = (entry & TAG_DENIED) | (word & ROUTE_MORE) | (word == echo);
 
 		__builtin_prefetch((const void *)&words[TAG_UID(uid[ahead])]);
-		if (unlikely((entry & TAG_DENIED) | (word & ROUTE_MORE) | (word == echo) |
-			     (tail == c->limit))) {
-			if (!expand_member(f, slot, entry, word, echo, t))
-				break;
-			slow++;
-			continue;
+		if (unlikely(odd | (tail == c->limit))) {
+			if (odd || FANOUT_PLANTED || !fanout_quick_room(f, route_gateway(word))) {
+				if (!expand_member(f, slot, entry, word, echo, t))
+					break;
+				slow++;
+				continue;
+			}
+			tail = c->tail;
 		}
 		memcpy(tail, &out, sizeof(out));
 		c->tail = tail + (word >> ROUTE_STEP_SHIFT & WIRE_ROUTE_BYTES);

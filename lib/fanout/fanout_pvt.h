@@ -28,6 +28,8 @@
 #define FANOUT_BLOCKS 1024u  // staged routes at most: 64 Ki, half a megabyte
 #define FANOUT_SPARES (FRAME_SEGMENTS_MAX + 2u * BURST)
 
+#define FANOUT_COPY 32u  // record heads are copied in steps of this
+
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -92,26 +94,24 @@ struct fanout_cursor {
 	uint8_t *tail, *limit;
 };
 
-// The open push of a gateway.
+// The open push of a gateway. The first line is what opening and closing a record touches.
 struct fanout_push {
-	struct dgram *dgram;  // NULL: none open
+	_Alignas(64) struct dgram *dgram;  // NULL: none open
 	uint8_t *end;  // of the body's room
 	uint8_t *record;  // open record, NULL: none
 	uint8_t *route;  // its first route
-	uint32_t message;  // of the open record
+	struct delivery_span *span;
+	uint32_t room;  // body bytes
 	uint16_t routes;  // of closed records
 	uint16_t spans;
-	uint8_t attempt;  // of the open record
 	bool need_ack;
 	bool touched;  // on the list of the current message
 	bool listed;  // on the list of open pushes
-	uint64_t pressed_ns;  // since when it is found under pressure, 0: it is not
-	// staging of the current large message
-	bool staged;
+	bool staged;  // routes of the stage's owner are collected for it
 	uint16_t stage_routes;
 	uint32_t stage_use;  // incarnation they were staged for
 	uint32_t block_first, block_last;
-	struct delivery_span *span;
+	uint64_t pressed_ns;  // since when it is found under pressure, 0: it is not
 };
 
 struct fanout_block {
@@ -144,7 +144,7 @@ struct fanout {
 	uint32_t current;  // message whose records are open
 	uint32_t current_routes_beside;
 	uint32_t head_bytes;  // of its record before the routes
-	uint8_t head[MTU_MAX];
+	uint8_t head[MTU_MAX + FANOUT_COPY];
 	struct dgram *spare[FANOUT_SPARES];
 	uint32_t spares;
 	uint32_t buffers;  // what may still be taken this turn
@@ -208,6 +208,8 @@ void fanout_close_records(struct fanout *f) WORKER_ONLY;
 bool fanout_make_room(struct fanout *f, uint32_t gateway) WORKER_ONLY;
 // True while further pushes of a large message should wait for this gateway.
 bool fanout_pressed(struct fanout *f, uint32_t gateway, bool large) WORKER_ONLY;
+// The same, only when the gateway's open push has room for a record; else nothing is done.
+bool fanout_quick_room(struct fanout *f, uint32_t gateway) WORKER_ONLY;
 void fanout_close_push(struct fanout *f, uint32_t gateway) WORKER_ONLY;
 struct dgram *fanout_dgram(struct fanout *f) WORKER_ONLY;
 // True when `n` datagrams are at hand.

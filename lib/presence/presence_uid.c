@@ -28,6 +28,13 @@ static uint32_t list_pop(struct presence *p, struct uid_list *list)
 	return index;
 }
 
+static bool is_named(const struct presence *p, uint32_t index, struct id_view uid)
+{
+	const struct uid_record *r = &p->uid[index];
+
+	return r->len == uid.len && memcmp(names_at(&p->names, r->name), uid.bytes, uid.len) == 0;
+}
+
 static uint32_t find_hashed(const struct presence *p, struct id_view uid, uint64_t hash)
 {
 	struct index_cursor cur;
@@ -35,10 +42,7 @@ static uint32_t find_hashed(const struct presence *p, struct id_view uid, uint64
 
 	index_first(&p->uid_index, hash, &cur);
 	while ((index = index_next(&p->uid_index, &cur)) != 0) {
-		const struct uid_record *r = &p->uid[index];
-
-		if (r->len == uid.len &&
-			memcmp(names_at(&p->names, r->name), uid.bytes, uid.len) == 0)
+		if (is_named(p, index, uid))
 			return index;
 	}
 	return 0;
@@ -84,30 +88,54 @@ uint32_t presence_uid_hold(struct presence *p, struct id_view uid)
 	return uid.len == 0 ? 0 : hold_hashed(p, uid, id_hash(uid));
 }
 
+// Hashes of a group and the index each most likely means, 0: none; their memory is fetched in steps.
+static void look_at_group(const struct presence *p, const struct id_view *uid, uint32_t n,
+	uint64_t *hash, uint32_t *likely)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		hash[i] = id_hash(uid[i]);
+		index_prefetch(&p->uid_index, hash[i]);
+		__builtin_prefetch(
+			&p->uid_index.bucket[(uint32_t)(hash[i] >> 32) & p->uid_index.mask]);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct index_cursor cur;
+
+		index_first(&p->uid_index, hash[i], &cur);
+		likely[i] = index_next(&p->uid_index, &cur);
+		__builtin_prefetch(&p->uid[likely[i]]);
+	}
+	for (uint32_t i = 0; i < n; i++)
+		if (likely[i] != 0)
+			__builtin_prefetch(names_at(&p->names, p->uid[likely[i]].name));
+}
+
 uint32_t presence_uid_hold_burst(
 	struct presence *p, const struct id_view *uid, uint32_t count, uint32_t *index)
 {
-	uint64_t hash[HOLD_GROUP];
-
 	for (uint32_t at = 0; at < count; at += HOLD_GROUP) {
 		const uint32_t n = count - at < HOLD_GROUP ? count - at : HOLD_GROUP;
-		struct index_cursor cur;
+		uint64_t hash[HOLD_GROUP], fresh = 0;
+		uint32_t likely[HOLD_GROUP];
 
+		look_at_group(p, uid + at, n, hash, likely);
 		for (uint32_t i = 0; i < n; i++) {
-			hash[i] = id_hash(uid[at + i]);
-			index_prefetch(&p->uid_index, hash[i]);
-			__builtin_prefetch(
-				&p->uid_index
-					 .bucket[(uint32_t)(hash[i] >> 32) & p->uid_index.mask]);
-		}
-		for (uint32_t i = 0; i < n; i++) {
-			index_first(&p->uid_index, hash[i], &cur);
-			__builtin_prefetch(&p->uid[index_next(&p->uid_index, &cur)]);
-		}
-		for (uint32_t i = 0; i < n; i++) {
-			index[at + i] =
-				uid[at + i].len == 0 ? 0 : hold_hashed(p, uid[at + i], hash[i]);
-			if (index[at + i] == 0)
+			const struct id_view one = uid[at + i];
+			const uint64_t bit = UINT64_C(1) << (hash[i] & 63);
+			uint32_t found = likely[i];
+
+			if (one.len == 0)
+				return at + i;
+			// A group's own new UIDs were not there when it was looked at.
+			if (found != 0 && is_named(p, found, one))
+				presence_uid_ref(p, found);
+			else if (found == 0 && !(fresh & bit))
+				found = intern(p, one, hash[i]);
+			else
+				found = hold_hashed(p, one, hash[i]);
+			fresh |= bit;
+			index[at + i] = found;
+			if (found == 0)
 				return at + i;
 		}
 	}

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base_time.h"
+#include "bench.h"
 #include "delivery.h"
 #include "idem.h"
 #include "wheel.h"
@@ -18,16 +18,6 @@
 #define ROUTES 160u
 #define TURN 32u  // pushes of a turn
 #define HOT 16u  // buffers the datagrams share: just written, as they are in life
-#define ROUNDS 5u
-
-// Time of this thread on its core: what others do on a shared machine is left out.
-static uint64_t cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
 
 // --- a port that takes everything ---------------------------------------------------------------------
 
@@ -158,7 +148,7 @@ WORKER_ONLY static double push_ns(struct bench *b, uint8_t ack, uint64_t *now)
 
 	for (uint32_t i = 0; i < PUSHES + INFLIGHT; i++) {
 		if (i == INFLIGHT)
-			begin = cpu_ns();
+			begin = bench_ns();
 		if (i >= INFLIGHT && ack != WIRE_ACK_NONE)
 			ack_one(b, i, *now);
 		if (i % TURN == 0) {
@@ -167,7 +157,7 @@ WORKER_ONLY static double push_ns(struct bench *b, uint8_t ack, uint64_t *now)
 		}
 		send_one(b, i, ack, *now);
 	}
-	begin = cpu_ns() - begin;
+	begin = bench_ns() - begin;
 	for (uint32_t i = 0; i < INFLIGHT && ack != WIRE_ACK_NONE; i++)
 		ack_one(b, PUSHES + INFLIGHT + i, *now);
 	return (double)begin / PUSHES;
@@ -186,7 +176,7 @@ static double array_ns(void)
 	if (line == NULL)
 		exit(1);
 	memset(line, 0, INFLIGHT * sizeof(*line));
-	begin = cpu_ns();
+	begin = bench_ns();
 	for (uint32_t i = 0; i < PUSHES; i++) {
 		struct line *l = &line[i * 40503u % INFLIGHT];
 
@@ -195,7 +185,7 @@ static double array_ns(void)
 			l->v[k] = i + k;
 		__asm__ volatile("" ::: "memory");
 	}
-	begin = cpu_ns() - begin;
+	begin = bench_ns() - begin;
 	sink = sum;
 	(void)sink;
 	free(line);
@@ -215,7 +205,7 @@ static double wheel_ns(void)
 		const uint32_t at = i % INFLIGHT;
 
 		if (i == INFLIGHT)
-			begin = cpu_ns();
+			begin = bench_ns();
 		wheel_cancel(&wheel, at);
 		wheel_add(&wheel, at, (uint64_t)i * 600 + 50 * NS_PER_MS + (i * 2654435761u >> 7));
 		if (i % TURN == 0) {
@@ -225,7 +215,7 @@ static double wheel_ns(void)
 				;
 		}
 	}
-	return (double)(cpu_ns() - begin) / PUSHES;
+	return (double)(bench_ns() - begin) / PUSHES;
 }
 
 WORKER_ONLY static void idem_ns(double *fresh, double *repeat)
@@ -236,69 +226,49 @@ WORKER_ONLY static void idem_ns(double *fresh, double *repeat)
 
 	if (idem == NULL)
 		exit(1);
-	begin = cpu_ns();
+	begin = bench_ns();
 	for (uint32_t i = 0; i < PUSHES; i++)
 		idem_take(idem, i % 1000, i + 1, 1)->state = IDEM_DONE;
-	*fresh = (double)(cpu_ns() - begin) / PUSHES;
-	begin = cpu_ns();
+	*fresh = (double)(bench_ns() - begin) / PUSHES;
+	begin = bench_ns();
 	for (uint32_t i = 0; i < PUSHES; i++) {
 		const uint32_t id = PUSHES - 1 - i * 40503u % entries;
 
 		idem_take(idem, id % 1000, id + 1, 1);
 	}
-	*repeat = (double)(cpu_ns() - begin) / PUSHES;
+	*repeat = (double)(bench_ns() - begin) / PUSHES;
 	idem_destroy(idem);
 }
 
 // --- report -------------------------------------------------------------------------------------------
 
-static int by_value(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double median(double *v)
-{
-	qsort(v, ROUNDS, sizeof(*v), by_value);
-	return v[ROUNDS / 2];
-}
-
 int main(void)
 {
-	double array[ROUNDS], wheel[ROUNDS], kept[ROUNDS], unkept[ROUNDS], fresh[ROUNDS],
-		repeat[ROUNDS], tax[ROUNDS];
+	double array[BENCH_ROUNDS], wheel[BENCH_ROUNDS], kept[BENCH_ROUNDS], unkept[BENCH_ROUNDS],
+		fresh[BENCH_ROUNDS], repeat[BENCH_ROUNDS], tax[BENCH_ROUNDS], route[BENCH_ROUNDS];
+	const char *line = "write a cold line";
 	static struct bench b;
 	uint64_t now = NS_PER_S;
-	double one;
 
 	role_take_worker();
 	start(&b);
-	for (uint32_t r = 0; r < ROUNDS; r++) {
+	for (uint32_t r = 0; r < BENCH_ROUNDS; r++) {
 		array[r] = array_ns();
 		wheel[r] = wheel_ns();
 		unkept[r] = push_ns(&b, WIRE_ACK_NONE, &now);
 		kept[r] = push_ns(&b, WIRE_ACK_GATEWAY, &now);
 		tax[r] = kept[r] - unkept[r];
+		route[r] = tax[r] / ROUTES;
 		idem_ns(&fresh[r], &repeat[r]);
 	}
-	one = median(array);
-	printf("%-44s %8s %8s\n", "median of 5 rounds, 16384 in flight", "ns", "ratio");
-	printf("%-44s %8.1f %8.2f\n", "write and clear a line of an array", one, 1.0);
-	printf("%-44s %8.1f %8.2f\n", "timer wheel: cancel and add", median(wheel),
-		median(wheel) / one);
-	printf("%-44s %8.1f %8.2f\n", "push of ack none: seal, send", median(unkept),
-		median(unkept) / one);
-	printf("%-44s %8.1f %8.2f\n", "push kept and acknowledged: all", median(kept),
-		median(kept) / one);
-	printf("%-44s %8.1f %8.2f\n", "  of that register, timer, PUSH_ACK, end", median(tax),
-		median(tax) / one);
-	printf("%-44s %8.2f\n", "  the same, ns a route at 160 a push", median(tax) / ROUTES);
-	printf("%-44s %8.1f %8.2f\n", "idempotence window: first take", median(fresh),
-		median(fresh) / one);
-	printf("%-44s %8.1f %8.2f\n", "idempotence window: repeat", median(repeat),
-		median(repeat) / one);
+	bench_head("a push with 16384 in flight");
+	bench_row("timer wheel: cancel and add", wheel, line, array, BENCH_NONE);
+	bench_row("push of ack none: seal, send", unkept, line, array, BENCH_NONE);
+	bench_row("push kept and acknowledged: all", kept, line, array, BENCH_NONE);
+	bench_row("  of it register, timer, PUSH_ACK, end", tax, line, array, BENCH_NONE);
+	bench_row("  the same a route, 160 routes a push", route, NULL, NULL, BENCH_NONE);
+	bench_row("idempotence window: first take", fresh, line, array, BENCH_NONE);
+	bench_row("idempotence window: repeat", repeat, line, array, BENCH_NONE);
 	delivery_destroy(b.d);
 	role_drop_worker();
 	return ended == 0 || freed == 0;

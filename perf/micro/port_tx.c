@@ -1,53 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // Sending a datagram through the port (buffer, headers from the template of one of 16 destinations,
-// checksums, burst) against bare bursts of the same buffers on the same device, net_null. Rounds of both
-// alternate; medians and their ratio are printed, with the UDP checksum made here and without one.
+// checksums, burst) against bare bursts of the same buffers on the same device, net_null; with the UDP
+// checksum made here and without one.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <rte_ethdev.h>
 
+#include "bench.h"
 #include "port_pvt.h"
 
-#define ROUNDS 15u
 #define BURSTS 20000u
 #define PEERS 16u
 
 static const uint16_t sizes[] = {64, 256, 1024, 1472};
 
-static int by_value(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double median(double *v)
-{
-	qsort(v, ROUNDS, sizeof(*v), by_value);
-	return v[ROUNDS / 2];
-}
-
-// CPU time of this thread: what others take from the machine is not counted.
-static uint64_t cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
-
 static double ns_per_packet(uint64_t start)
 {
-	return (double)(cpu_ns() - start) / ((double)BURSTS * BURST);
+	return (double)(bench_ns() - start) / ((double)BURSTS * BURST);
 }
 
 static double bare(const struct port_queue *q, uint16_t len)
 {
-	const uint64_t start = cpu_ns();
+	const uint64_t start = bench_ns();
 	struct rte_mbuf *m[BURST];
 
 	for (uint32_t i = 0; i < BURSTS; i++) {
@@ -65,10 +42,11 @@ static double bare(const struct port_queue *q, uint16_t len)
 	return ns_per_packet(start);
 }
 
-static double ours(struct port_queue *q, uint16_t len)
+// `payload`: copied into each, or NULL.
+static double ours(struct port_queue *q, uint16_t len, const uint8_t *payload)
 {
 	const struct dgram_ops *ops = port_dgram_ops();
-	const uint64_t start = cpu_ns();
+	const uint64_t start = bench_ns();
 	struct dgram *d[BURST];
 
 	for (uint32_t i = 0; i < BURSTS; i++) {
@@ -76,12 +54,34 @@ static double ours(struct port_queue *q, uint16_t len)
 			abort();
 		for (uint32_t k = 0; k < BURST; k++) {
 			d[k]->len = len;
+			if (payload != NULL)
+				memcpy(d[k]->data, payload, len);
 			d[k]->local_port = 7400;
 			d[k]->peer = (struct net_addr){.ip = 0x0a000010u + k % PEERS, .port = 7500};
 		}
 		ops->tx(q, d, BURST);
 	}
 	return ns_per_packet(start);
+}
+
+// What a copy of the payload into each datagram adds to sending it.
+static void compare_copy(struct port_queue *q)
+{
+	static const uint16_t payloads[] = {128, 512, 1024};
+	static uint8_t payload[1472];
+
+	q->udp_sum = PORT_SUM_NONE;
+	for (size_t s = 0; s < sizeof(payloads) / sizeof(payloads[0]); s++) {
+		double without[BENCH_ROUNDS], with[BENCH_ROUNDS];
+		char what[64];
+
+		for (uint32_t round = 0; round < BENCH_ROUNDS; round++) {
+			without[round] = ours(q, payloads[s], NULL);
+			with[round] = ours(q, payloads[s], payload);
+		}
+		snprintf(what, sizeof(what), "the same with %u bytes copied in", payloads[s]);
+		bench_row(what, with, "without the copy", without, BENCH_NONE);
+	}
 }
 
 static struct conf conf_make(void)
@@ -114,17 +114,16 @@ static struct conf conf_make(void)
 static void compare(struct port_queue *q, enum port_udp_sum how, const char *name)
 {
 	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-		double b[ROUNDS], o[ROUNDS];
+		double b[BENCH_ROUNDS], o[BENCH_ROUNDS];
+		char what[64];
 
 		q->udp_sum = how;
-		for (uint32_t round = 0; round < ROUNDS; round++) {
+		for (uint32_t round = 0; round < BENCH_ROUNDS; round++) {
 			b[round] = bare(q, sizes[s]);
-			o[round] = ours(q, sizes[s]);
+			o[round] = ours(q, sizes[s], NULL);
 		}
-		const double bare_ns = median(b), port_ns = median(o);
-
-		printf("%8s %8u %10.1f %10.1f %8.2f %10.1f\n", name, sizes[s], bare_ns, port_ns,
-			port_ns / bare_ns, port_ns - bare_ns);
+		snprintf(what, sizeof(what), "datagram of %u bytes, checksum %s", sizes[s], name);
+		bench_row(what, o, "tx packet", b, BENCH_NONE);
 	}
 }
 
@@ -140,10 +139,10 @@ int main(void)
 		fprintf(stderr, "port_tx: %s\n", why);
 		return 1;
 	}
-	printf("%8s %8s %10s %10s %8s %10s\n", "checksum", "payload", "bare_ns", "port_ns", "ratio",
-		"extra_ns");
+	bench_head("datagram through the port to 16 peers, net_null");
 	compare(port_queue(port, 0), PORT_SUM_MADE, "made");
 	compare(port_queue(port, 0), PORT_SUM_NONE, "none");
+	compare_copy(port_queue(port, 0));
 	const bool lost = counter_get(&counters, CTR_DROP_TX_FULL) +
 				  counter_get(&counters, CTR_DROP_TX_NO_NEIGH) !=
 			  0;

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "base_time.h"
+#include "bench.h"
 #include "store_lmdb.h"
 
 #define CHUNK 4000u
 #define PAGE 1024u
-#define ROUNDS 20u
 #define MAP_BYTES (UINT64_C(4) << 30)
 
 static const struct store_limits limits = {
@@ -106,27 +106,22 @@ static uint64_t read_all(struct store_lmdb *db, const struct channel_key *key)
 	return members;
 }
 
-static double page_rate(struct store_lmdb *db, const struct channel_key *key, uint64_t members)
+// ns per member by round.
+static void page_ns(
+	struct store_lmdb *db, const struct channel_key *key, uint64_t members, double *ns)
 {
-	double best = 0;
-
-	for (uint32_t i = 0; i < ROUNDS; i++) {
-		const uint64_t start = time_now_ns();
+	for (uint32_t r = 0; r < BENCH_ROUNDS; r++) {
+		const uint64_t start = bench_ns();
 
 		must(read_all(db, key) == members, "member count");
-
-		const double rate = (double)members / seconds_since(start);
-
-		best = rate > best ? rate : best;
+		ns[r] = (double)(bench_ns() - start) / (double)members;
 	}
-	return best;
 }
 
-// Rows per second of a plain cursor that steps over the whole member table and sums the keys' lengths.
-static double walk_rate(uint64_t rows)
+// ns per row of a plain cursor that steps over the whole member table and sums the keys' lengths.
+static void walk_ns(uint64_t rows, double *ns)
 {
 	uint64_t sum = 0;
-	double best = 0;
 	MDB_env *env;
 	MDB_txn *txn;
 	MDB_dbi dbi;
@@ -136,8 +131,8 @@ static double walk_rate(uint64_t rows)
 	must(mdb_env_open(env, dir, MDB_NOTLS | MDB_RDONLY, 0600) == 0, "env open");
 	must(mdb_txn_begin(env, NULL, MDB_RDONLY, &txn) == 0, "txn");
 	must(mdb_dbi_open(txn, "member", 0, &dbi) == 0, "table");
-	for (uint32_t i = 0; i < ROUNDS; i++) {
-		const uint64_t start = time_now_ns();
+	for (uint32_t r = 0; r < BENCH_ROUNDS; r++) {
+		const uint64_t start = bench_ns();
 		MDB_cursor *cursor;
 		MDB_val k, v;
 		uint64_t n = 0;
@@ -149,14 +144,10 @@ static double walk_rate(uint64_t rows)
 		}
 		mdb_cursor_close(cursor);
 		must(n == rows && sum > n, "row count");
-
-		const double rate = (double)n / seconds_since(start);
-
-		best = rate > best ? rate : best;
+		ns[r] = (double)(bench_ns() - start) / (double)n;
 	}
 	mdb_txn_abort(txn);
 	mdb_env_close(env);
-	return best;
 }
 
 static void clean_up(void)
@@ -190,6 +181,7 @@ static void compact_all(struct store_lmdb *db)
 int main(int argc, char **argv)
 {
 	const uint32_t members = argc > 1 ? (uint32_t)atoi(argv[1]) : 100000;
+	double one[BENCH_ROUNDS], two[BENCH_ROUNDS], merged[BENCH_ROUNDS], walk[BENCH_ROUNDS];
 	struct channel_key key;
 	struct store_lmdb *db;
 	struct store_tx tx;
@@ -205,23 +197,17 @@ int main(int argc, char **argv)
 	printf("close      %9.3f ms for %u members\n", load(db, &key, "u", members, 1) * 1e3,
 		members);
 
-	const double one = page_rate(db, &key, members);
-
+	page_ns(db, &key, members, one);
 	printf("close      %9.3f ms for %u more\n", load(db, &key, "v", members / 2, 2) * 1e3,
 		members / 2);
-	printf("pages      %9.0f members/s over two generations\n",
-		page_rate(db, &key, members + members / 2));
+	page_ns(db, &key, members + members / 2, two);
 	compact_all(db);
-
-	const double merged = page_rate(db, &key, members + members / 2);
-
+	page_ns(db, &key, members + members / 2, merged);
 	store_lmdb_close(db);
-
-	const double bare = walk_rate(members + members / 2);
-
-	printf("pages      %9.0f members/s, %.0f after merging\n", one, merged);
-	printf("bare walk  %9.0f rows/s\n", bare);
-	printf("ratio      %9.2f pages to bare walk before the second load\n", one / bare);
-	printf("ratio      %9.2f pages to bare walk\n", merged / bare);
+	walk_ns(members + members / 2, walk);
+	bench_head("pages of a channel, per member");
+	bench_row("one generation", one, "bare cursor walk", walk, BENCH_NONE);
+	bench_row("two generations", two, "bare cursor walk", walk, BENCH_NONE);
+	bench_row("merged", merged, "bare cursor walk", walk, BENCH_NONE);
 	return 0;
 }

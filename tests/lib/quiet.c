@@ -27,14 +27,6 @@
 #define SANITIZED 1
 #endif
 #endif
-#if defined(__SANITIZE_THREAD__)
-#define WITH_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WITH_TSAN 1
-#endif
-#endif
-
 #define EXPORT __attribute__((visibility("default")))
 #define RAW __attribute__((no_sanitize("address", "thread", "undefined")))
 
@@ -195,7 +187,7 @@ static void filter_syscalls(void)
 
 bool quiet_counts_syscalls(void)
 {
-#ifdef WITH_TSAN
+#ifdef SANITIZED
 	return false;
 #else
 	return true;

@@ -14,7 +14,7 @@ struct quiet_counts {
 	int syscall;  // number of the first one, -1 without
 };
 
-// True when system calls are counted too. The thread sanitizer's runtime makes its own.
+// True when system calls are counted too; sanitizers' runtimes make their own.
 bool quiet_counts_syscalls(void);
 
 // Starts the thread, which runs once(ctx) unwatched. Aborts when the kernel has no such filter.

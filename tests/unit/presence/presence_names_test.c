@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "presence_fixture.h"
 
-static struct id_view name_of(uint8_t *bytes, uint32_t n, uint8_t len)
+static struct id_view name_of(uint8_t bytes[256], uint32_t n, uint8_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
 		bytes[i] = (uint8_t)(n * 31 + i * 7 + (n >> 8));
@@ -12,7 +12,7 @@ static void names_of_all_lengths_are_kept_apart(void **state)
 {
 	struct names names;
 	uint32_t cell[256];
-	uint8_t bytes[255];
+	uint8_t bytes[256];
 
 	(void)state;
 	assert_int_equal(names_init(&names, 64), 0);
@@ -34,7 +34,7 @@ static void random_puts_and_frees_keep_every_name(void **state)
 		uint8_t len;
 	} live[LIVE];
 	struct names names;
-	uint8_t bytes[255];
+	uint8_t bytes[256];
 	uint32_t seed = 1;
 
 	(void)state;
@@ -65,7 +65,7 @@ static void random_puts_and_frees_keep_every_name(void **state)
 static void a_page_changes_size_class_when_empty(void **state)
 {
 	struct names names;
-	uint8_t bytes[255];
+	uint8_t bytes[256];
 	uint32_t small, large;
 
 	(void)state;

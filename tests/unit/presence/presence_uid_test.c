@@ -93,6 +93,31 @@ CONTROL_ONLY static void a_full_table_refuses_and_says_how_far_a_page_got(void *
 	fixture_free(f);
 }
 
+CONTROL_ONLY static void burst_holds_like_single_ones_with_repeats_inside(void **state)
+{
+	struct fixture *f = fixture_new(4000, 4, 16);
+	static char name[200][16];
+	struct id_view uid[200];
+	uint32_t index[200], seed = 11;
+
+	(void)state;
+	for (uint32_t round = 0; round < 50; round++) {
+		for (uint32_t i = 0; i < 200; i++) {
+			// Old ones, new ones, and new ones again at every distance.
+			const uint32_t n =
+				(seed = seed * 1664525 + 1013904223) / 7 % (60 + 60 * round);
+
+			uid[i] = id_view_of(name[i], (uint8_t)snprintf(name[i], 16, "n%u", n));
+		}
+		assert_int_equal(presence_uid_hold_burst(f->p, uid, 200, index), 200);
+		for (uint32_t i = 0; i < 200; i++) {
+			assert_true(id_equal(presence_uid_name(f->p, index[i]), uid[i]));
+			assert_int_equal(presence_uid_find(f->p, uid[i]), index[i]);
+		}
+	}
+	fixture_free(f);
+}
+
 CONTROL_ONLY static void random_holds_match_a_model(void **state)
 {
 	enum { NAMES = 500 };
@@ -137,6 +162,7 @@ int main(void)
 		cmocka_unit_test(a_uid_comes_back_from_quarantine_with_its_index),
 		cmocka_unit_test(a_second_drop_in_quarantine_rests_anew),
 		cmocka_unit_test(a_full_table_refuses_and_says_how_far_a_page_got),
+		cmocka_unit_test(burst_holds_like_single_ones_with_repeats_inside),
 		cmocka_unit_test(random_holds_match_a_model),
 	};
 
