@@ -46,7 +46,7 @@ void delta_uid(void *apply, struct id_view uid)
 	a->delta_uids++;
 }
 
-static int journal_put(struct store_apply *a, const struct store_delta *delta)
+int journal_put(struct store_apply *a, const struct store_delta *delta)
 {
 	uint8_t k[8];
 	const int len = store_delta_encode(delta, a->scratch, SCRATCH_BYTES);

@@ -250,6 +250,8 @@ static inline bool chan_generations_left(const struct store_chan *chan)
 // Deltas: start, add UIDs, and finish = one mutation: SMV + 1, commit + 1, channel record, journal entry.
 void delta_begin(struct store_apply *a, const struct store_chan *chan);
 void delta_uid(void *apply, struct id_view uid);
+// Keeps an encoded delta, and lets go of the oldest.
+int journal_put(struct store_apply *a, const struct store_delta *delta);
 int delta_finish(struct store_apply *a, struct store_chan *chan, uint8_t kind, uint8_t list,
 	uint64_t changed, struct store_result *r);
 
@@ -262,6 +264,7 @@ int apply_close(struct store_apply *a, const struct store_command *cmd, struct s
 	struct store_result *r);
 int apply_abort(struct store_apply *a, const struct store_command *cmd, struct store_chan *chan,
 	struct store_result *r);
+int apply_cluster(struct store_apply *a, const struct store_command *cmd, struct store_result *r);
 // Drops stages that were idle too long.
 int stage_expire(struct store_apply *a);
 
