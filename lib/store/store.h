@@ -198,6 +198,10 @@ struct store_backend_ops {
 	// is taken.
 	int (*append)(
 		void *tx, enum store_table t, struct store_bytes key, struct store_bytes value);
+	// As put, of a key that is not there; -EEXIST when it is, and nothing is changed. May be NULL: then get
+	// and put are taken.
+	int (*insert)(
+		void *tx, enum store_table t, struct store_bytes key, struct store_bytes value);
 };
 
 // One write transaction of a backend, opened and committed by its owner.
