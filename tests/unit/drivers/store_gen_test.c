@@ -488,7 +488,7 @@ static void a_snapshot_too_large_for_the_map_is_an_error(void **state)
 static void a_copied_folder_is_verified_read_only(void **state)
 {
 	struct store_gen *gen = open_gen("boot-a", STORE_GEN_NEW);
-	char command[256], copy[96];
+	char command[400], copy[96];
 
 	(void)state;
 	write_up_to(gen, 1, 200);
@@ -845,8 +845,8 @@ static void the_long_read_of_another_process_is_found(void **state)
 // Adds and removes the same members over and over: the live data stays the same.
 static void churn(struct store_lmdb *db, uint64_t *index, uint32_t rounds)
 {
-	static uint8_t uids[2000 * 10], data[ENTRY_BYTES_MAX];
-	struct store_command cmd = {.uid_count = 2000, .uids = uids};
+	static uint8_t uids[500 * 10], data[ENTRY_BYTES_MAX];
+	struct store_command cmd = {.uid_count = 500, .uids = uids};
 
 	channel_key_set(&cmd.channel, CHANNEL_GROUP, "churn", 5);
 	for (uint32_t i = 0; i < cmd.uid_count; i++) {
