@@ -485,6 +485,53 @@ static void a_snapshot_too_large_for_the_map_is_an_error(void **state)
 	free(b.p);
 }
 
+struct restore {
+	struct store_gen_load *load;
+	int rc;
+	_Atomic bool done;
+};
+
+static void *restore_thread(void *ctx)
+{
+	struct restore *r = ctx;
+
+	r->rc = load_all(r->load);
+	r->done = true;
+	return NULL;
+}
+
+static void a_restore_in_another_thread_disturbs_no_commit(void **state)
+{
+	struct store_gen *gen = open_gen("boot-a", STORE_GEN_NEW);
+	const struct bytes b = snapshot_of(5000, CLUSTER);
+	uint64_t n = 0;
+
+	(void)state;
+	for (uint32_t round = 0; round < 3; round++) {
+		struct restore r = {.done = false};
+		struct store_gen_old *old;
+		pthread_t thread;
+		const char *why;
+
+		assert_int_equal(store_gen_load_begin(gen, b.p, b.len, &r.load, &why), 0);
+		assert_int_equal(pthread_create(&thread, NULL, restore_thread, &r), 0);
+		do {
+			assert_int_equal(write_one(store_gen_db(gen), ++n), 0);
+			assert_int_equal(state_in(gen), n);
+			assert_true(store_gen_load_rows(r.load) <= 6000);
+		} while (!r.done);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(r.rc, 1);
+		store_gen_finish(gen, r.load, &old);
+		n = 5000;
+		assert_int_equal(state_in(gen), n);
+		assert_int_equal(store_gen_drop(old), 0);
+	}
+	store_gen_abandon(gen);
+	assert_int_equal(verify_folder(root), 5000);
+	free(b.p);
+}
+
 static void a_copied_folder_is_verified_read_only(void **state)
 {
 	struct store_gen *gen = open_gen("boot-a", STORE_GEN_NEW);
@@ -915,6 +962,7 @@ int main(void)
 		TEST(a_snapshot_replaces_the_running_store),
 		TEST(a_refused_snapshot_leaves_the_store_as_it_was),
 		TEST(a_snapshot_too_large_for_the_map_is_an_error),
+		TEST(a_restore_in_another_thread_disturbs_no_commit),
 		TEST(a_copied_folder_is_verified_read_only),
 		TEST(a_kill_in_a_restore_leaves_the_old_or_the_new_store_whole),
 		TEST(a_reader_process_follows_from_generation_to_generation),
