@@ -237,7 +237,7 @@ static void show_tags(void *ctx, struct ctl_request *request, const json_t *args
 static void show_gateways(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
 {
 	static const char *const names[] = {"index", "gateway", "boot", "address", "state",
-		"sessions", "announced", "heard_ms"};
+		"sessions", "announced", "heard_ms", "srtt_us"};
 	struct app *app = ctx;
 	json_t *rows = json_array();
 	const uint64_t now = time_now_ns();
@@ -254,12 +254,13 @@ static void show_gateways(void *ctx, struct ctl_request *request, const json_t *
 			break;
 		snprintf(boot, sizeof(boot), "%016llx", (unsigned long long)info.boot);
 		json_array_append_new(
-			rows, json_pack("[i,I,s,o,s,i,I,I]", (int)i, (json_int_t)info.gateway, boot,
-				      addr_text(info.addr), info.alive ? "up" : "down",
+			rows, json_pack("[i,I,s,o,s,i,I,I,I]", (int)i, (json_int_t)info.gateway,
+				      boot, addr_text(info.addr), info.alive ? "up" : "down",
 				      (int)info.sessions, (json_int_t)(info.next_expected - 1),
-				      (json_int_t)((now - info.heard_ns) / NS_PER_MS)));
+				      (json_int_t)((now - info.heard_ns) / NS_PER_MS),
+				      (json_int_t)node_gateway_srtt_us(app->node, i)));
 	}
-	reply_table(request, columns_of(names, 8), rows);
+	reply_table(request, columns_of(names, 9), rows);
 }
 
 // All counters; with "all" false (the default) only those that are not 0.

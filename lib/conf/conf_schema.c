@@ -236,7 +236,9 @@ const struct conf_option conf_schema[] = {
 		.help = "How often a gateway reports. After three missed ones its sessions are gone."},
 	{.section = "delivery", .name = "push_timeout", .type = CONF_DURATION, AT(delivery.push_timeout_ns),
 		.min = NS_PER_MS, .max = MIN, .value = 50 * NS_PER_MS,
-		.help = "A push without acknowledgement is sent again after this; doubled each time, with jitter."},
+		.help = "Least time before a push without acknowledgement is sent again. Longer for a gateway that\n"
+			"answers slower: its round trip is measured by each worker (srtt_us of tagcastctl show\n"
+			"gateways) as in RFC 6298. Doubled with each send, with jitter."},
 	{.section = "delivery", .name = "retry_max", .type = CONF_DURATION, AT(delivery.retry_max_ns),
 		.min = NS_PER_MS, .max = 10 * MIN, .value = 2 * NS_PER_S,
 		.help = "Longest wait between two sends of a push. At least push_timeout."},

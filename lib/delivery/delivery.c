@@ -66,6 +66,7 @@ static void tables_init(struct delivery *d)
 		struct gateway *gw = &d->gateway[g];
 
 		gw->backlog_head = gw->backlog_tail = NONE;
+		rtt_init(&gw->rtt, d->limits.push_timeout_ns);
 	}
 	for (uint32_t h = 0; h < HANDED_MAX; h++)
 		d->handed[h].chain = h + 1 < HANDED_MAX ? h + 1 : NONE;

@@ -29,7 +29,8 @@ struct delivery_limits {
 	uint32_t backlog;  // pushes waiting for the window per gateway: hard limit
 	uint32_t attempts;  // sends of one route at most, the first included
 	uint32_t resend_percent;  // resends per 100 data pushes, with a floor of 64 a second
-	uint64_t push_timeout_ns;  // first resend of an unanswered push
+	uint64_t
+		push_timeout_ns;  // least time before the first resend of an unanswered push (rtt.h)
 	uint64_t retry_max_ns;  // upper end of the back-off
 	uint64_t receipt_timeout_ns;
 	uint32_t seed;  // of the jitter
@@ -140,3 +141,5 @@ struct delivery_stats {
 	uint32_t retries_due;  // routes delivery_next_retry has for the caller
 };
 void delivery_stats(const struct delivery *d, struct delivery_stats *stats);
+// Smoothed time gateway entry `gateway`, in use `use`, takes to answer a push; 0: not measured. Any thread.
+uint32_t delivery_srtt_us(const struct delivery *d, uint32_t gateway, uint32_t use);

@@ -112,6 +112,9 @@ void node_worker_stats(
 // Fills up to `max` limits. Returns: number.
 uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_t max) CONTROL_ONLY;
 
+// Smoothed time a gateway takes to answer a push, of the worker that sees it slowest; 0: not measured.
+uint32_t node_gateway_srtt_us(const struct node *node, uint32_t gateway) CONTROL_ONLY;
+
 struct node_tag_info {
 	struct channel_key channel;
 	struct tag_fence fence;

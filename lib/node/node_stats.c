@@ -93,6 +93,21 @@ uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_
 	return n;
 }
 
+uint32_t node_gateway_srtt_us(const struct node *node, uint32_t gateway)
+{
+	uint32_t slowest = 0;
+
+	for (uint32_t w = 0; w < node->params.workers; w++) {
+		const struct node_worker *worker = &node->worker[w];
+		const uint32_t use = atomic_load_explicit(
+			&worker->presence.gateway[gateway].use, memory_order_relaxed);
+		const uint32_t us = delivery_srtt_us(worker->delivery, gateway, use);
+
+		slowest = us > slowest ? us : slowest;
+	}
+	return slowest;
+}
+
 struct presence *node_presence(struct node *node)
 {
 	return node->presence;
