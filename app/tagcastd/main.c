@@ -9,11 +9,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sysexits.h>
+#include <unistd.h>
 
 #include "app.h"
 #include "base_fault.h"
 #include "base_log.h"
 #include "base_time.h"
+#include "app_limits.h"
 #include "meta_child.h"
 #include "wire_auth.h"
 
@@ -89,7 +91,7 @@ static int init_signals(struct app *app)
 	return -pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-static int init_log(struct app *app)
+static void start_log(const struct app *app)
 {
 	static const char *const levels[] = {"error", "warn", "info", "debug"};
 
@@ -97,7 +99,6 @@ static int init_log(struct app *app)
 	for (unsigned i = 0; i < 4; i++)
 		if (strcmp(app->conf.node.log_level, levels[i]) == 0)
 			log_set_level((enum log_level)i);
-	return 0;
 }
 
 static int make_folder(const char *path)
@@ -266,7 +267,6 @@ static void fini_meta(struct app *app)
 
 // Started from first to last, stopped from last to first, also when a start fails half way.
 static const struct app_module modules[] = {
-	{"log", init_log, NULL},
 	{"signals", init_signals, NULL},
 	{"folders", init_folders, NULL},
 	{"identity", init_identity, fini_identity},
@@ -312,6 +312,41 @@ static void arm_faults(void)
 #endif
 }
 
+// What this machine, or the group of processes this one is in, may use.
+static uint64_t machine_bytes(void)
+{
+	uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	FILE *f = fopen("/sys/fs/cgroup/memory.max", "re");
+	unsigned long long max;
+
+	if (f == NULL)
+		return bytes;
+	if (fscanf(f, "%llu", &max) == 1 && max < bytes)
+		bytes = max;
+	fclose(f);
+	return bytes;
+}
+
+// A configuration for another machine is valid all the same: only its start is refused. Returns: false when it is.
+static bool memory_fits(const struct app *app, const struct options *o)
+{
+	struct app_memory memory;
+	char text[CONF_ERROR_MAX], error[CONF_ERROR_MAX];
+	const char *key;
+
+	app_memory(&app->conf, &memory);
+	app_memory_text(&memory, text, sizeof(text));
+	if (o->check)
+		printf("%s: memory: %s\n", o->file, text);
+	else
+		LOG(LOG_INFO, "main", "I1003", "memory: %s", text);
+	if (app_memory_check(&app->conf, machine_bytes(), &key, text, sizeof(text)) == 0)
+		return true;
+	conf_complain(o->file, key, text, error);
+	fprintf(stderr, "%s%s\n", o->check ? "warning: " : "", error);
+	return o->check;
+}
+
 int main(int argc, char **argv)
 {
 	static struct app app;
@@ -323,12 +358,16 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", error);
 		return EX_CONFIG;
 	}
-	if (options.check) {
-		printf("%s: valid\n", options.file);
-		return 0;
-	}
 	if (options.print) {
 		conf_print(&app.conf, stdout);
+		return 0;
+	}
+	if (!options.check)
+		start_log(&app);
+	if (!memory_fits(&app, &options))
+		return EX_CONFIG;
+	if (options.check) {
+		printf("%s: valid\n", options.file);
 		return 0;
 	}
 	app.epoll_fd = app.wake_fd = app.signal_fd = -1;

@@ -134,6 +134,10 @@ int conf_parse(const char *file, const char *text, size_t len, struct conf *conf
 // Reads and parses a file. Returns: as above; every failure to read is -EINVAL with a line too.
 int conf_load(const char *file, struct conf *conf, char *error);
 
+// One line "file:line:column: key: problem" about an option of a file that was loaded, for what only the
+// caller can judge. `error`: CONF_ERROR_MAX bytes.
+void conf_complain(const char *file, const char *key, const char *problem, char *error);
+
 // Prints the effective configuration as YAML that conf_parse takes again.
 void conf_print(const struct conf *conf, FILE *out);
 

@@ -32,9 +32,11 @@ const struct conf_section conf_sections[] = {
 	{"auth",
 		"Authentication of datagrams: a keyed BLAKE2b tag over each, with replay windows."},
 	{"meta", "The meta process: it owns the store and applies membership changes."},
-	{"limits", "Sizes of everything. Memory for them is reserved at start; nothing grows "
-		   "beyond. Each\n"
-		   "limit has a counter."},
+	{"limits", "Sizes of everything; nothing grows beyond, and each has a counter. The memory "
+		   "they come to is\n"
+		   "printed at start and by --check: a machine that has less does not start the "
+		   "node. Most of it\n"
+		   "is taken from the system only as it is used."},
 	{"delivery", "How pushes to gateways are acknowledged, repeated and given up."},
 	{"tags", "Delivery tags, the membership snapshots that messages are bound to."},
 };

@@ -141,6 +141,18 @@ void delivery_destroy(struct delivery *d)
 	free(d);
 }
 
+uint64_t delivery_memory(const struct delivery_limits *l, uint64_t *gateways)
+{
+	const uint64_t small = l->inflight - l->inflight_large;
+
+	*gateways = (l->gateways + UINT64_C(1)) * sizeof(struct gateway);
+	return (uint64_t)l->inflight *
+		       (sizeof(struct record) + BLOCKS_PER_RECORD * sizeof(struct span_block)) +
+	       small * sizeof(struct small_cold) +
+	       (uint64_t)l->inflight_large * sizeof(struct large_cold) +
+	       HANDED_MAX * (sizeof(struct handed) + 3 * sizeof(uint32_t)) + FRAME_BYTES_MAX;
+}
+
 uint64_t delivery_next_ns(const struct delivery *d)
 {
 	if (d->drain_left != 0 || d->open.head != 0 || d->ready_head != NONE)

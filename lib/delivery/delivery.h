@@ -51,6 +51,8 @@ struct delivery_io {
 // Owns: all memory, reserved now. Returns: NULL when there is none or a limit is out of range.
 struct delivery *delivery_create(
 	const struct delivery_limits *limits, const struct delivery_io *io);
+// Bytes of the records, and of what is kept per gateway.
+uint64_t delivery_memory(const struct delivery_limits *limits, uint64_t *gateways);
 void delivery_destroy(struct delivery *d);  // frees what it holds without counting
 
 // Routes of one message in a push: positions first .. first + count - 1.

@@ -89,6 +89,16 @@ struct idem *idem_create(uint32_t entries, uint64_t age_ns)
 	return idem;
 }
 
+uint64_t idem_memory(uint32_t entries)
+{
+	const struct generation *g = NULL;
+	uint64_t slots = 1;
+
+	while (slots < 2 * (uint64_t)entries)
+		slots *= 2;
+	return 2 * (slots * sizeof(*g->slot) + entries * sizeof(*g->entry));
+}
+
 void idem_destroy(struct idem *idem)
 {
 	if (idem == NULL)

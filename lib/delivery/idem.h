@@ -26,6 +26,8 @@ struct idem_record {
 
 // Returns: NULL when there is no memory or entries is outside 16..2^24.
 struct idem *idem_create(uint32_t entries, uint64_t age_ns);
+// Bytes of a window of so many entries.
+uint64_t idem_memory(uint32_t entries);
 void idem_destroy(struct idem *idem);
 
 // Finds or makes the record of a message. `channel_hash` is channel_key_hash. Returns: the record, state

@@ -62,6 +62,9 @@ struct fanout_io {
 // Owns: all memory, reserved now; 0 in a limit is refused. Returns: NULL when there is no memory or a limit
 // is out of range.
 struct fanout *fanout_create(const struct fanout_limits *limits, const struct fanout_io *io);
+// Bytes of the message slots; of what is kept per gateway and per channel.
+uint64_t fanout_memory(const struct fanout_limits *limits, uint32_t channels, uint32_t gateways,
+	uint64_t *channel_bytes, uint64_t *gateway_bytes);
 void fanout_destroy(struct fanout *f);  // gives back the bodies and buffers it holds; no outcome
 
 // One parsed PUBLISH of a burst.

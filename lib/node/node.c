@@ -40,15 +40,6 @@ static const char *problem(const struct node_params *p)
 	return NULL;
 }
 
-static uint32_t power_of_two(uint32_t n)
-{
-	uint32_t p = 2;
-
-	while (p < n)
-		p *= 2;
-	return p;
-}
-
 static void *zeroed(size_t bytes)
 {
 	const size_t rounded = (bytes + 63) & ~(size_t)63;
@@ -64,11 +55,8 @@ static void *zeroed(size_t bytes)
 static int create_rings(struct node_worker *w)
 {
 	const struct node_params *p = &w->node->params;
-	const uint32_t items = power_of_two(p->ring_items);
-	// Items are used in place: each starts aligned.
-	const size_t request =
-		(sizeof(struct node_request) + p->mtu - WIRE_UDP_OVERHEAD + 7) & ~(size_t)7;
-	int bad = wq_spsc_init(&w->to_control, items, (uint32_t)request);
+	const uint32_t items = node_ring_items(p->ring_items);
+	int bad = wq_spsc_init(&w->to_control, items, node_request_bytes(p->mtu));
 
 	if (bad == 0)
 		bad = wq_spsc_init(&w->from_control, items, sizeof(struct node_reply));

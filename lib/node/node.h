@@ -67,6 +67,15 @@ struct node_params {
 int node_create(const struct node_params *params, struct node **node, const char **why);
 void node_destroy(struct node *node);
 
+// What the limits of a node come to, each under the option that sets it: upper ends, with one session and a
+// name of 32 bytes per UID. `queue`, `counters` and the functions of `params` are not looked at.
+struct node_memory {
+	const char *option;
+	uint64_t bytes;
+};
+#define NODE_MEMORY_ROWS 11u
+void node_memory(const struct node_params *params, struct node_memory rows[NODE_MEMORY_ROWS]);
+
 struct node_worker *node_worker_of(struct node *node, uint32_t worker);
 
 // One poll turn: rx burst, inbound rings, timers, fan-out quanta, tx burst, one quiescent report.

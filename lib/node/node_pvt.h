@@ -2,6 +2,7 @@
 // The inside of a node, for lib/node and its unit tests. Each group of fields names its owner.
 //
 //   node.c           create, destroy, statistics                     before and after the threads
+//   node_memory.c    what the limits come to                         any
 //   node_worker.c    the poll turn                                   worker
 //   node_rx.c        checks of a datagram, steering, dispatch        worker
 //   node_senders.c   replay windows and proven addresses             worker
@@ -72,10 +73,25 @@ struct node {
 	struct node_worker worker[WORKERS_MAX];
 };
 
+// Items and item sizes of the rings. Items are used in place: each starts aligned.
+static inline uint32_t node_ring_items(uint32_t wanted)
+{
+	uint32_t items = 2;
+
+	while (items < wanted)
+		items *= 2;
+	return items;
+}
+static inline uint32_t node_request_bytes(uint32_t mtu)
+{
+	return (uint32_t)(sizeof(struct node_request) + mtu - WIRE_UDP_OVERHEAD + 7) & ~7u;
+}
+
 // --- worker side --------------------------------------------------------------------------------------
 
 // Replay windows of senders. Returns: NULL when there is no memory.
 struct node_senders *node_senders_create(uint32_t limit);
+uint64_t node_senders_memory(uint32_t limit);
 void node_senders_destroy(struct node_senders *senders);
 // One (sender, boot, lane).
 struct node_sender {

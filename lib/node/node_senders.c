@@ -19,6 +19,21 @@ struct node_senders {
 	_Atomic uint32_t count;  // control: relaxed reads
 };
 
+// Half empty, so that sets rarely overflow before the table.
+static uint32_t sets_of(uint32_t limit)
+{
+	uint32_t sets = 1;
+
+	while (sets * WAYS < limit * 2)
+		sets *= 2;
+	return sets;
+}
+
+uint64_t node_senders_memory(uint32_t limit)
+{
+	return (uint64_t)sets_of(limit) * WAYS * sizeof(struct node_sender);
+}
+
 struct node_senders *node_senders_create(uint32_t limit)
 {
 	struct node_senders *s;
@@ -29,10 +44,7 @@ struct node_senders *node_senders_create(uint32_t limit)
 	if (s == NULL)
 		return NULL;
 	s->limit = limit;
-	s->sets = 1;
-	while (s->sets * WAYS <
-		limit * 2)  // half empty, so that sets rarely overflow before the table
-		s->sets *= 2;
+	s->sets = sets_of(limit);
 	s->entry = calloc((size_t)s->sets * WAYS, sizeof(*s->entry));
 	if (s->entry == NULL) {
 		free(s);

@@ -31,6 +31,8 @@ struct presence_limits {
 // Returns: NULL when there is no memory or a limit is out of range.
 struct presence *presence_create(const struct presence_limits *limits, struct rcu_retire *retire);
 void presence_destroy(struct presence *p);
+// Bytes the limits stand for: of UIDs, each with one session and a name of 32 bytes, and of gateways.
+uint64_t presence_memory(const struct presence_limits *limits, uint64_t *gateways);
 
 // --- UIDs -------------------------------------------------------------------------------------------
 

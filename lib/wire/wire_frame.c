@@ -97,6 +97,16 @@ struct wire_reassembly *wire_reassembly_create(uint32_t frames, uint64_t timeout
 	return r;
 }
 
+uint64_t wire_reassembly_memory(uint32_t frames)
+{
+	uint64_t sets = RECENT_SETS_MIN;
+
+	while (sets < frames)
+		sets *= 2;
+	return frames * (sizeof(struct slot) + (uint64_t)FRAME_BYTES_MAX) +
+	       sets * RECENT_WAYS * sizeof(struct recent) + index_memory(frames);
+}
+
 void wire_reassembly_destroy(struct wire_reassembly *r)
 {
 	if (r == NULL)

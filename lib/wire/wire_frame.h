@@ -11,6 +11,8 @@ struct wire_reassembly;
 // Room for `frames` (1..65536) incomplete or unreleased frames of FRAME_BYTES_MAX each, given up
 // after `timeout_ns`. Owns: all memory, reserved now. Returns: NULL when there is no memory.
 struct wire_reassembly *wire_reassembly_create(uint32_t frames, uint64_t timeout_ns);
+// Bytes of room for so many frames.
+uint64_t wire_reassembly_memory(uint32_t frames);
 void wire_reassembly_destroy(struct wire_reassembly *r);
 
 enum wire_part {

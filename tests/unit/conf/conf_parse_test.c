@@ -283,6 +283,32 @@ static void every_option_left_out_alone_keeps_its_default(void **state)
 	(void)state;
 }
 
+static void place_of_an_option_is_where_its_value_stands(void **state)
+{
+	uint32_t line, column;
+
+	conf_place(small, sizeof(small) - 1, "port.address", &line, &column);
+	assert_int_equal(line, 5);
+	assert_int_equal(column, 12);
+	conf_place(small, sizeof(small) - 1, "limits.uids", &line, &column);  // left out
+	assert_int_equal(line, 1);
+	assert_int_equal(column, 1);
+	(void)state;
+}
+
+static void complaint_names_file_and_place(void **state)
+{
+	const char *const file = CONF_TEST_EXAMPLES "/single-node.yaml";
+	char error[CONF_ERROR_MAX];
+
+	conf_complain(file, "limits.uids", "too many", error);
+	assert_int_equal(strncmp(error, file, strlen(file)), 0);
+	assert_non_null(strstr(error, ": limits.uids: too many"));
+	conf_complain("/nowhere", "limits.uids", "too many", error);
+	assert_string_equal(error, "/nowhere:1:1: limits.uids: too many");
+	(void)state;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -295,6 +321,8 @@ int main(void)
 		cmocka_unit_test(every_truncation_parses_or_says_why),
 		cmocka_unit_test(flipped_bits_parse_or_say_why),
 		cmocka_unit_test(every_option_left_out_alone_keeps_its_default),
+		cmocka_unit_test(place_of_an_option_is_where_its_value_stands),
+		cmocka_unit_test(complaint_names_file_and_place),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
