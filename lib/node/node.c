@@ -9,6 +9,7 @@
 #define FRAME_TIMEOUT_NS \
 	(UINT64_C(2) * 1000000000u)  // incomplete frames: beyond any resend of a client
 #define RING_ITEMS_MAX (1u << 20)
+#define SENDER_SHARE_MIN 16u
 #define QUARANTINE_MARGIN_NS (UINT64_C(5) * 1000000000u)
 
 static const char *problem(const struct node_params *p)
@@ -128,6 +129,20 @@ static int create_fanout(struct node_worker *w)
 	return w->fanout == NULL ? -ENOMEM : 0;
 }
 
+// Of the table of senders, for one IP address. With keys nobody makes senders up.
+static uint32_t sender_share(const struct node_params *p)
+{
+	uint32_t share = p->senders / 8;
+
+	if (p->keys.count != 0)
+		return p->senders;
+	if (share < SENDER_SHARE_MIN)
+		share = SENDER_SHARE_MIN;
+	if (share > p->senders / 2)
+		share = p->senders / 2;
+	return share != 0 ? share : 1;
+}
+
 static int create_worker(struct node *node, uint16_t index)
 {
 	const struct node_params *p = &node->params;
@@ -147,11 +162,12 @@ static int create_worker(struct node *node, uint16_t index)
 	presence_view(node->presence, &w->presence);
 	w->counters =
 		p->counters[index] != NULL ? p->counters[index] : zeroed(sizeof(*w->counters));
-	w->senders = node_senders_create(p->senders);
+	w->senders = node_senders_create(p->senders, sender_share(p));
 	w->frames = wire_reassembly_create(p->frames, FRAME_TIMEOUT_NS);
 	w->idem = idem_create(p->window, p->window_age_ns);
 	if (w->counters == NULL || w->senders == NULL || w->frames == NULL || w->idem == NULL)
 		return -ENOMEM;
+	wire_reassembly_share(w->frames, p->frames >= 4 ? p->frames / 4 : 1);
 	bad = create_rings(w);
 	if (bad == 0)
 		bad = create_delivery(w);

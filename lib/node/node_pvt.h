@@ -5,6 +5,7 @@
 //   node_memory.c    what the limits come to                         any
 //   node_worker.c    the poll turn                                   worker
 //   node_rx.c        checks of a datagram, steering, dispatch        worker
+//   node_frame.c     publishes in segments                          worker
 //   node_senders.c   replay windows and proven addresses             worker
 //   node_tx.c        answers, hand-off, requests to the control core worker
 //   node_control.c   the control step                                control core
@@ -89,8 +90,9 @@ static inline uint32_t node_request_bytes(uint32_t mtu)
 
 // --- worker side --------------------------------------------------------------------------------------
 
-// Replay windows of senders. Returns: NULL when there is no memory.
-struct node_senders *node_senders_create(uint32_t limit);
+// Replay windows of senders, at most `share` of them proven from one IP address (of all its ports: they cost
+// nothing). Returns: NULL when there is no memory.
+struct node_senders *node_senders_create(uint32_t limit, uint32_t share);
 uint64_t node_senders_memory(uint32_t limit);
 void node_senders_destroy(struct node_senders *senders);
 // One (sender, boot, lane).
@@ -100,6 +102,8 @@ struct node_sender {
 	struct net_addr addr;  // proven by a cookie, or the port is 0
 	uint8_t lane;
 	uint8_t state;  // enum node_sender_state
+	uint32_t source;  // proven: number of its address's entry in node_senders, + 1
+	uint32_t older, newer;  // proven from the same address: entry + 1
 	struct wire_replay replay;
 };
 enum node_sender_state {
@@ -110,6 +114,10 @@ enum node_sender_state {
 // Finds or makes a sender. Returns: NULL when there is no room.
 struct node_sender *node_senders_take(struct node_senders *senders,
 	const struct wire_header *header, uint64_t now_ns) WORKER_ONLY;
+// The sender is who it says at `addr`. Returns: false when another sender of that IP address, the one not
+// heard of for longest, lost its proof for it: the address had its share.
+bool node_senders_prove(
+	struct node_senders *senders, struct node_sender *sender, struct net_addr addr) WORKER_ONLY;
 uint32_t node_senders_count(const struct node_senders *senders);
 
 // Takes received, handed over and control's datagrams. Returns: number.
@@ -118,6 +126,17 @@ uint32_t node_rx_handed(struct node_worker *w) WORKER_ONLY;
 uint32_t node_rx_replies(struct node_worker *w) WORKER_ONLY;
 void node_rx_admit(struct node_worker *w) WORKER_ONLY;
 
+// True when the sender echoed the cookie of this address, now or before.
+bool node_rx_proven(struct node_worker *w, struct node_sender *sender,
+	const struct wire_header *header, struct net_addr from, uint64_t cookie) WORKER_ONLY;
+void node_rx_refuse(struct node_worker *w, const struct fanout_publish *p, enum counter why,
+	enum wire_status status) WORKER_ONLY;
+// A SEGMENT. `sender` is NULL when another worker checked it. Returns: 0, or the drop counter.
+int node_rx_segment(struct node_worker *w, const struct dgram *d, const struct wire_header *header,
+	struct wire_view body, struct node_sender *sender) WORKER_ONLY;
+
+// An empty datagram of a store of them. Returns: NULL, counted, when the port has none.
+struct dgram *node_tx_take(struct node_worker *w) WORKER_ONLY;
 // The port's operations with `queue` meaning the worker: sends are counted and collected to bursts.
 void node_tx_ops(const struct dgram_ops *port, struct dgram_ops *ops);
 // Sends `body` (bytes) as one datagram of `type`.

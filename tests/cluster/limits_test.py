@@ -323,17 +323,19 @@ class Run:
         self.never_completed()
 
     def never_completed(self):
-        p = self.peer
         before = self.node.drops()
-        for frame in range(100, 100 + FRAMES + 5):
-            p.send(p.datagram(SEGMENT, segment_body(frame, 0, 2, 200, 0, bytes(100))))
+        share = FRAMES // 4
+        # Four senders with their shares, and more of the first; then another one.
+        for p, frames in [(self.peer, share + 5)] + [(self.new_peer(0, 5100 + i), share) for i in range(3)] + [
+                (self.new_peer(0, 5200), 3)]:
+            for frame in range(100, 100 + frames):
+                p.send(p.datagram(SEGMENT, segment_body(frame, 0, 2, 200, 0, bytes(100))))
 
         def given_up():
             now = self.node.drops()
-            full = now["drop_reassembly_full"] - before["drop_reassembly_full"]
-            timeout = now["drop_reassembly_timeout"] - before["drop_reassembly_timeout"]
-            return (full, timeout) == (5, FRAMES)
-        lab.wait_until("%d frames are given up, 5 found no room" % FRAMES, given_up, 20)
+            return tuple(now["drop_reassembly_" + name] - before["drop_reassembly_" + name]
+                         for name in ("share", "full", "timeout")) == (5, 3, FRAMES)
+        lab.wait_until("%d frames are given up, 5 were over a share, 3 found no room" % FRAMES, given_up, 20)
         self.checked += 1
 
     # -- sessions and acknowledgements of strangers
