@@ -61,6 +61,10 @@ int presence_gateway_up(struct presence *p, uint64_t gateway, uint64_t boot, str
 void presence_gateway_down(struct presence *p, uint32_t index, uint64_t now_ns) CONTROL_ONLY;
 uint32_t presence_gateway_find(
 	const struct presence *p, uint64_t gateway, uint64_t boot) CONTROL_ONLY;
+// The live incarnation of a gateway id. Returns: its number, of no other one before or after, and its address;
+// 0 when there is none.
+uint64_t presence_gateway_live(
+	const struct presence *p, uint64_t gateway, struct net_addr *addr) CONTROL_ONLY;
 // The incarnation was heard of.
 void presence_gateway_heard(struct presence *p, uint32_t index, uint64_t now_ns) CONTROL_ONLY;
 // Ends incarnations not heard of since `before_ns`. Returns: number ended.

@@ -293,6 +293,50 @@ static void one_address_without_keys_keeps_nobody_else_out(void **state)
 	stop();
 }
 
+// The replay entry of a recorded datagram does not live for ever.
+static void recorded_hello_without_its_replay_entry_ends_no_newer_boot(
+	void **state) WORKER_ONLY CONTROL_ONLY;
+static void recorded_hello_without_its_replay_entry_ends_no_newer_boot(void **state)
+{
+	uint8_t body[64], recorded[200];
+	struct wire_buf out = {.p = body, .cap = sizeof(body), .ok = true};
+	struct presence *presence;
+	uint16_t len;
+
+	start(1, true);
+	presence = node_presence(net.node);
+	net_hello(&net, gateway, WIRE_ROLE_GATEWAY, 0);
+	net_turns(&net, 2);
+	assert_true(wire_put_hello(&out, &(struct wire_hello){.role = WIRE_ROLE_GATEWAY,
+						 .version_min = 1,
+						 .version_max = 1,
+						 .mtu = 1500,
+						 .cookie = gateway->cookie}));
+	len = net_build(&net, gateway, WIRE_HELLO, body, out.len, recorded);
+	net_raw(&net, gateway->addr, NET_BASE, recorded, len);
+	net_turns(&net, 2);
+	assert_int_equal(gateway->hello.status, WIRE_OK);
+	gateway->boot = 2000;
+	gateway->hellos = 0;
+	gateway->cookie = 0;
+	net_join(&net, gateway, WIRE_ROLE_GATEWAY);
+	assert_int_not_equal(presence_gateway_find(presence, gateway->id, 2000), 0);
+	net_raw(&net, gateway->addr, NET_BASE, recorded, len);
+	expect_drop(CTR_DROP_REPLAY);
+	for (uint64_t id = 1000; id < 1500; id++) {
+		struct net_client c = {
+			.id = id, .boot = 1, .addr = {.ip = (uint32_t)id, .port = 9}};
+
+		net_hello(&net, &c, WIRE_ROLE_PUBLISHER, 0);
+		net_turn(&net);
+	}
+	net_raw(&net, gateway->addr, NET_BASE, recorded, len);
+	expect_drop(CTR_COUNT);  // none: it is taken for new
+	assert_int_not_equal(presence_gateway_find(presence, gateway->id, 2000), 0);
+	assert_int_equal(presence_gateway_find(presence, gateway->id, 1000), 0);
+	stop();
+}
+
 static void publish_without_a_proven_address(void **state) WORKER_ONLY CONTROL_ONLY;
 static void publish_without_a_proven_address(void **state)
 {
@@ -582,6 +626,7 @@ int main(void)
 		cmocka_unit_test(a_table_full_of_known_senders_refuses_until_one_is_idle),
 		cmocka_unit_test(full_sender_table_is_a_counted_drop),
 		cmocka_unit_test(one_address_without_keys_keeps_nobody_else_out),
+		cmocka_unit_test(recorded_hello_without_its_replay_entry_ends_no_newer_boot),
 		cmocka_unit_test(publish_without_a_proven_address),
 		cmocka_unit_test(no_answer_is_larger_than_what_a_stranger_sent),
 		cmocka_unit_test(answers_to_pushes_nobody_sent),
