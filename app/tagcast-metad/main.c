@@ -2,7 +2,7 @@
 // tagcast-metad: the meta process. One libuv loop does everything: requests in, one synced transaction a
 // turn, deltas and answers out. Crash-only: a fault ends it, a restart goes on from the store.
 //
-// One turn, after the loop has polled: time-outs, fill batches, consensus (which commits), feed, fence,
+// One turn, after the loop has polled: time-outs, fill batches, consensus (which commits), feed, what was applied,
 // and when nothing else is to be done a bounded piece of compaction.
 #include "metad.h"
 
@@ -39,13 +39,13 @@ static void fault(const char *what, int rc)
 	_exit(EX_IOERR);
 }
 
-static void update_fence(struct metad *metad) META_ONLY;
-static void update_fence(struct metad *metad)
+static void update_applied(struct metad *metad) META_ONLY;
+static void update_applied(struct metad *metad)
 {
 	uint64_t applied;
-	const bool connected = meta_feed_fence(metad->feed, &applied);
+	const bool connected = meta_feed_applied(metad->feed, &applied);
 
-	meta_queue_fence(metad->queue, connected, applied);
+	meta_queue_applied(metad->queue, connected, applied);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -90,7 +90,7 @@ static void turn(struct metad *metad)
 	int rc;
 
 	metad->state.now_ns = now_ns;
-	update_fence(metad);
+	update_applied(metad);
 	meta_queue_tick(metad->queue, now_ns);
 	meta_queue_fill(metad->queue);
 	rc = metad->cons_ops->turn(metad->cons, now_ns);
@@ -148,7 +148,7 @@ static void on_feed(uv_poll_t *poll, int status, int events)
 	(void)status;
 	(void)events;
 	meta_feed_process(metad->feed, time_now_ns());
-	update_fence(metad);
+	update_applied(metad);
 }
 
 static void on_stop(uv_signal_t *handle, int signum)
@@ -242,7 +242,7 @@ static int start_queue(struct metad *metad)
 	struct meta_queue_params params = {
 		.stages = o->stages,
 		.wait_ns = o->stage_wait_ns,
-		.fence_wait_ns = o->fence_wait_ns,
+		.apply_wait_ns = o->apply_wait_ns,
 		.cons = metad->cons_ops,
 		.cons_ctx = metad->cons,
 		.done = metad_mutation_done,

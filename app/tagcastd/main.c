@@ -226,7 +226,7 @@ static int init_meta(struct app *app)
 		.node_id = conf->node.id,
 		.cluster_id = conf->node.cluster_id,
 		.map_bytes = conf->meta.map_bytes,
-		.fence_wait_ns = conf->meta.fence_wait_ns,
+		.apply_wait_ns = conf->meta.apply_wait_ns,
 		.journal_commits = conf->meta.journal_commits,
 		.dedup_commits = conf->meta.dedup_commits,
 		.stages = conf->meta.stages,

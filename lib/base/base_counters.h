@@ -133,6 +133,9 @@
 	X(CTR_RESYNC, "resyncs", "full rebuilds of the channel table") \
 	X(CTR_LIMIT_UIDS, "limit_uids", "UIDs refused: the UID table is full") \
 	X(CTR_LIMIT_CHANNELS, "limit_channels", "channels refused: the channel table is full") \
+	X(CTR_LIMIT_PARKED_CHANNEL, "limit_parked_per_channel", \
+		"publishes refused: their channel has its share of parked messages") \
+	X(CTR_LIMIT_BACKLOG, "limit_backlog", "pushes refused: their gateway's backlog is full") \
 	X(CTR_LIMIT_TAG_MEMORY, "limit_tag_memory", "tag builds refused: tag memory is used up") \
 	X(CTR_LIMIT_GATEWAYS, "limit_gateways", \
 		"HELLO of gateways refused: the gateway table is full")

@@ -80,7 +80,7 @@ struct conf {
 			[CONF_PATH_MAX];  // meta.program, for embedded; a bare name: beside tagcastd, then in PATH
 		uint64_t map_bytes;  // meta.map_size: address space of the store
 		uint64_t
-			fence_wait_ns;  // meta.fence_wait: how long a mutation waits for the fast process
+			apply_wait_ns;  // meta.apply_wait: how long a mutation waits for the fast process
 		uint64_t journal_commits, dedup_commits;
 		uint32_t stages;
 		uint64_t

@@ -163,7 +163,7 @@ const struct conf_option conf_schema[] = {
 		.max = 16 * TIB, .value = 4 * GIB,
 		.help = "Address space of the store, and with it its largest size on disk. Only what is used takes\n"
 			"memory or disk. A full store refuses changes."},
-	{.section = "meta", .name = "fence_wait", .type = CONF_DURATION, AT(meta.fence_wait_ns),
+	{.section = "meta", .name = "apply_wait", .type = CONF_DURATION, AT(meta.apply_wait_ns),
 		.min = 10 * NS_PER_MS, .max = 5 * MIN, .value = 5 * NS_PER_S,
 		.help = "How long a membership change waits until every worker acts on it. After that it is reported\n"
 			"as stored but not yet in force."},

@@ -166,6 +166,7 @@ void delivery_stats(const struct delivery *d, struct delivery_stats *stats)
 		.inflight = d->inflight,
 		.inflight_max = d->inflight_max,
 		.backlog = d->backlog,
+		.backlog_most = atomic_load_explicit(&d->backlog_most, memory_order_relaxed),
 		.retries_due = d->retries_due,
 	};
 }

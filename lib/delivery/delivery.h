@@ -140,6 +140,7 @@ struct delivery_stats {
 	uint32_t inflight;  // pushes kept: waiting, unanswered, or with routes that have not ended
 	uint32_t inflight_max;  // most at once so far
 	uint32_t backlog;  // of them waiting for a window
+	uint32_t backlog_most;  // of one gateway at once, so far
 	uint32_t retries_due;  // routes delivery_next_retry has for the caller
 };
 void delivery_stats(const struct delivery *d, struct delivery_stats *stats);

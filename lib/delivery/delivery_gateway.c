@@ -79,6 +79,8 @@ void gateway_backlog_add(struct delivery *d, uint32_t i)
 	gw->held[record_is_large(d, i)]++;
 	gw->backlog++;
 	d->backlog++;
+	if (gw->backlog > atomic_load_explicit(&d->backlog_most, memory_order_relaxed))
+		atomic_store_explicit(&d->backlog_most, gw->backlog, memory_order_relaxed);
 }
 
 void gateway_answered(struct delivery *d, uint32_t g)

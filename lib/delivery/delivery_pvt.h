@@ -154,6 +154,7 @@ struct delivery {
 		free_count[2];  // [0] small, [1] large: first in, first out
 	uint32_t inflight, inflight_max;
 	uint32_t backlog;
+	_Atomic uint32_t backlog_most;  // of one gateway; control: relaxed reads
 	uint32_t retries_due;
 	uint32_t ready_head, ready_tail;
 	uint32_t gateway_share[2];  // records a gateway may hold when no more than that are left

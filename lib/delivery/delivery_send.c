@@ -182,8 +182,10 @@ static bool crowded(const struct delivery *d, const struct delivery_push *push, 
 	const struct gateway *gw = &d->gateway[push->gateway];
 	const uint32_t large = !record_fits_small(push);
 
-	if (waits && gw->backlog >= d->limits.backlog)
+	if (waits && gw->backlog >= d->limits.backlog) {
+		counter_add(d->io.counters, CTR_LIMIT_BACKLOG, 1);
 		return true;
+	}
 	return d->free_count[large] < d->gateway_share[large] &&
 	       gw->held[large] >= d->gateway_share[large];
 }

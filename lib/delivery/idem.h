@@ -42,3 +42,9 @@ struct idem_record *idem_find(
 // Forgets a message that was refused, so that a later try is a first one.
 void idem_forget(struct idem *idem, uint64_t channel_hash, uint64_t message_id) WORKER_ONLY;
 uint32_t idem_count(const struct idem *idem);
+
+struct idem_stats {
+	uint32_t used;  // entries of the young generation
+	uint64_t early;  // generations that ended because they were full, not old
+};
+void idem_stats(const struct idem *idem, struct idem_stats *stats);  // relaxed reads, any thread

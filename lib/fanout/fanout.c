@@ -306,6 +306,9 @@ void fanout_stats(const struct fanout *f, struct fanout_stats *stats)
 	*stats = (struct fanout_stats){
 		.messages = atomic_load_explicit(&f->stat_messages, memory_order_relaxed),
 		.parked = atomic_load_explicit(&f->stat_parked, memory_order_relaxed),
+		.parked_channel_most =
+			atomic_load_explicit(&f->stat_parked_channel_most, memory_order_relaxed),
+		.payload_most = atomic_load_explicit(&f->stat_payload_most, memory_order_relaxed),
 		.runnable = atomic_load_explicit(&f->stat_runnable, memory_order_relaxed),
 		.open_pushes = atomic_load_explicit(&f->stat_open_pushes, memory_order_relaxed),
 	};

@@ -105,6 +105,8 @@ uint64_t fanout_next_ns(const struct fanout *f) WORKER_ONLY;
 
 struct fanout_stats {
 	uint32_t messages, parked, runnable, open_pushes;
+	uint32_t parked_channel_most;  // messages of one channel parked at once, so far
+	uint32_t payload_most;  // bytes of the largest message so far
 };
 // As of the end of the last turn. Context: any thread.
 void fanout_stats(const struct fanout *f, struct fanout_stats *stats);

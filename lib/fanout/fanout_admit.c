@@ -126,6 +126,9 @@ static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct c
 		refuse(f, p, WIRE_TOO_LARGE, 0);
 		return FANOUT_NONE;
 	}
+	if (p->m.payload.len > atomic_load_explicit(&f->stat_payload_most, memory_order_relaxed))
+		atomic_store_explicit(
+			&f->stat_payload_most, p->m.payload.len, memory_order_relaxed);
 	if (channel == NULL && !complete) {
 		refuse(f, p, WIRE_RETRYABLE, 0);
 		return FANOUT_NONE;
@@ -156,6 +159,8 @@ static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct c
 	tag = queue->parked == 0 ? fanout_usable_tag(f, channel) : NULL;
 	if (tag == NULL &&
 		(f->parked >= f->limits.parked || queue->parked >= f->limits.parked_per_channel)) {
+		if (queue->parked >= f->limits.parked_per_channel)
+			counter_add(f->io.counters, CTR_LIMIT_PARKED_CHANNEL, 1);
 		fanout_message_free(f, slot);
 		fanout_queue_settle(f, queue);
 		idem_forget(f->io.idem, hash, p->m.message_id);

@@ -79,7 +79,8 @@ struct node_feed {
 	bool synced;  // the channel table was read in full
 	bool scanning;  // else, while not synced: channels not seen are being taken out
 	bool checked;  // the source has the generation being read
-	bool missed;  // there are channels the table had no room for
+	bool missed;  // there are channels the table had no room for,
+	bool missed_less;  // and some channel not in the table was removed since
 	uint64_t generation, commit;
 	uint64_t applied;  // all workers act on it
 	uint64_t asked;  // what the grace period under way will make `applied`; 0: none

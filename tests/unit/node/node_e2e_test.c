@@ -235,12 +235,24 @@ static void resend_of_a_large_publish_is_answered_again(void **state)
 	net_close(&net);
 }
 
+static void check_limit(const char *name, uint64_t used) CONTROL_ONLY;
+static void check_limit(const char *name, uint64_t used)
+{
+	struct node_limit limit[16];
+	const uint32_t n = node_limits(net.node, limit, 16);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (strcmp(limit[i].name, name) == 0)
+			assert_int_equal(limit[i].used, used);
+}
+
 static void statistics_and_limits_follow(void **state) WORKER_ONLY CONTROL_ONLY;
 static void statistics_and_limits_follow(void **state)
 {
 	struct node_worker_stats stats;
 	struct node_limit limit[16];
-	uint32_t n;
+	struct wire_publish m;
+	uint32_t n, rows = 0;
 
 	start(1, false);
 	node_worker_turn_took(node_worker_of(net.node, 0), 700);
@@ -256,7 +268,20 @@ static void statistics_and_limits_follow(void **state)
 			assert_int_equal(limit[i].used, CHANNELS);
 		if (strcmp(limit[i].name, "senders") == 0)
 			assert_int_equal(limit[i].used, 3);
+		rows += strcmp(limit[i].name, "backlog") == 0 ||
+			strcmp(limit[i].name, "parked_per_channel") == 0 ||
+			strcmp(limit[i].name, "window") == 0 ||
+			strcmp(limit[i].name, "payload") == 0;
 	}
+	assert_int_equal(rows, 4);
+	check_limit("window", 0);
+	check_limit("payload", 0);
+	m = net_message(&net.client[2], "room0", 1, WIRE_ACK_GATEWAY, 123);
+	net_publish(&net, &net.client[2], &m);
+	net_turns(&net, 12);
+	check_limit("window", 1);
+	check_limit("payload", 123);
+	check_limit("parked_per_channel", 1);
 	assert_int_equal(node_limits(net.node, limit, 2), 2);
 	net_close(&net);
 }
