@@ -180,6 +180,7 @@ static const char help[] =
 	"Fast path:\n"
 	"  status                               state of the node\n"
 	"  show tags|gateways|drops|limits|queues\n"
+	"  reload                               read the configuration again\n"
 	"\n"
 	"Options:\n"
 	"      --run-dir DIR      where the sockets are (" RUN_DIR_DEFAULT ")\n"
@@ -329,6 +330,8 @@ static int dispatch(struct tool *tool, int argc, char **argv)
 		return show(tool, argc - 1, argv + 1);
 	if (argc == 1 && strcmp(argv[0], "status") == 0)
 		return ask(tool, TOOL_CONTROL, "status", false);
+	if (argc == 1 && strcmp(argv[0], "reload") == 0)
+		return ask(tool, TOOL_CONTROL, "reload", false);
 	if (argc == 2 && strcmp(argv[0], "meta") == 0 && strcmp(argv[1], "status") == 0)
 		return ask(tool, TOOL_META, "meta.status", false);
 	if (argc == 0)

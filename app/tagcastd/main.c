@@ -88,17 +88,14 @@ static int init_signals(struct app *app)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
 	return -pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
 static void start_log(const struct app *app)
 {
-	static const char *const levels[] = {"error", "warn", "info", "debug"};
-
 	log_set_program("tagcastd");
-	for (unsigned i = 0; i < 4; i++)
-		if (strcmp(app->conf.node.log_level, levels[i]) == 0)
-			log_set_level((enum log_level)i);
+	app_log_level(&app->conf);
 }
 
 static int make_folder(const char *path)
@@ -370,6 +367,7 @@ int main(int argc, char **argv)
 		printf("%s: valid\n", options.file);
 		return 0;
 	}
+	app.file = options.file;
 	app.epoll_fd = app.wake_fd = app.signal_fd = -1;
 	app.started_ns = time_now_ns();
 	arm_faults();

@@ -44,7 +44,7 @@ static int read_key(const char *path, uint8_t key[WIRE_KEY_BYTES])
 	return 0;
 }
 
-static int read_keys(const struct conf *conf, struct wire_keys *keys)
+int app_read_keys(const struct conf *conf, struct wire_keys *keys)
 {
 	memset(keys, 0, sizeof(*keys));
 	if (conf->auth.mode == CONF_AUTH_OFF)
@@ -81,5 +81,5 @@ int app_node_params(struct app *app, struct node_params *p)
 		p->queue[w] = port_queue(app->port, w);
 		p->counters[w] = app->counters[w];
 	}
-	return read_keys(conf, &p->keys);
+	return app_read_keys(conf, &p->keys);
 }

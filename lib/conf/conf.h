@@ -138,6 +138,11 @@ int conf_load(const char *file, struct conf *conf, char *error);
 // caller can judge. `error`: CONF_ERROR_MAX bytes.
 void conf_complain(const char *file, const char *key, const char *problem, char *error);
 
+// Walks the options that differ, from *at = 0. Returns: false at the end; else `key` (CONF_NAME_MAX bytes) and
+// whether it may change while the program runs.
+bool conf_next_change(
+	const struct conf *a, const struct conf *b, uint32_t *at, char *key, bool *reloadable);
+
 // Prints the effective configuration as YAML that conf_parse takes again.
 void conf_print(const struct conf *conf, FILE *out);
 

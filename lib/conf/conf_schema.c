@@ -60,7 +60,9 @@ const struct conf_option conf_schema[] = {
 			"memberships are to survive."},
 	{.section = "node", .name = "log_level", .type = CONF_WORD_TEXT, AT(node.log_level),
 		.words = log_levels, .text = "info",
-		.help = "What is logged. debug adds DPDK's own lines and ids of members."},
+		.reloadable = true,
+		.help = "What is logged. debug adds DPDK's own lines, if it is so at start, and ids of members. A\n"
+			"reload changes it for tagcastd; tagcast-metad goes on as it was started."},
 
 	// --- eal ---
 	{.section = "eal", .name = "lcores", .type = CONF_CPUS, AT(eal.lcores), .text = "auto",
@@ -145,9 +147,13 @@ const struct conf_option conf_schema[] = {
 			"reaches the port may publish; only for networks where nobody else can. There is no\n"
 			"default: say which."},
 	{.section = "auth", .name = "keys", .type = CONF_KEYS, AT(auth.key_id),
-		.help = "One key, or two while keys rotate: both are accepted. A file holds 32 bytes in hex and has\n"
-			"mode 0600. As in: [{id: 1, file: /etc/tagcast/key-1}, {id: 2, file: /etc/tagcast/key-2}]"},
+		.reloadable = true,
+		.help = "One key, or two while keys rotate: both are accepted. To rotate without a gap: let node and\n"
+			"clients accept both, then send with the new one, then drop the old one. A file holds 32\n"
+			"bytes in hex and has mode 0600.\n"
+			"As in: [{id: 1, file: /etc/tagcast/key-1}, {id: 2, file: /etc/tagcast/key-2}]"},
 	{.section = "auth", .name = "send_key", .type = CONF_KEY_ID, AT(auth.send_key), .max = 255,
+		.reloadable = true,
 		.help = "Id of the key to send with. 0: the first of the list."},
 
 	// --- meta ---
@@ -238,23 +244,28 @@ const struct conf_option conf_schema[] = {
 		.help = "How often a gateway reports. After three missed ones its sessions are gone."},
 	{.section = "delivery", .name = "push_timeout", .type = CONF_DURATION, AT(delivery.push_timeout_ns),
 		.min = NS_PER_MS, .max = MIN, .value = 50 * NS_PER_MS,
+		.reloadable = true,
 		.help = "Least time before a push without acknowledgement is sent again. Longer for a gateway that\n"
 			"answers slower: its round trip is measured by each worker (srtt_us of tagcastctl show\n"
 			"gateways) as in RFC 6298. Doubled with each send, with jitter."},
 	{.section = "delivery", .name = "retry_max", .type = CONF_DURATION, AT(delivery.retry_max_ns),
 		.min = NS_PER_MS, .max = 10 * MIN, .value = 2 * NS_PER_S,
+		.reloadable = true,
 		.help = "Longest wait between two sends of a push. At least push_timeout."},
 	{.section = "delivery", .name = "attempts", .type = CONF_UINT, AT(delivery.attempts), .min = 1,
 		.max = 255, .value = 8,
 		.help = "Sends of one route at most, the first included."},
 	{.section = "delivery", .name = "receipt_timeout", .type = CONF_DURATION,
 		AT(delivery.receipt_timeout_ns), .min = NS_PER_MS, .max = HOUR, .value = 5 * NS_PER_S,
+		.reloadable = true,
 		.help = "With ack=client: a route without its client's receipt is pushed again after this."},
 	{.section = "delivery", .name = "deadline", .type = CONF_DURATION, AT(delivery.deadline_ns),
 		.min = 10 * NS_PER_MS, .max = 24 * HOUR, .value = 30 * NS_PER_S,
+		.reloadable = true,
 		.help = "Deadline of a message that names none. What is not delivered by then is given up."},
 	{.section = "delivery", .name = "deadline_max", .type = CONF_DURATION, AT(delivery.deadline_max_ns),
 		.min = 10 * NS_PER_MS, .max = 24 * HOUR, .value = 5 * MIN,
+		.reloadable = true,
 		.help = "Longest deadline a publisher may ask for; a longer one is cut to this."},
 	{.section = "delivery", .name = "push_window", .type = CONF_UINT, AT(delivery.push_window), .min = 1,
 		.max = 65536, .value = 256,
@@ -270,6 +281,7 @@ const struct conf_option conf_schema[] = {
 	// --- tags ---
 	{.section = "tags", .name = "ttl", .type = CONF_DURATION, AT(delivery.tag_ttl_ns), .min = NS_PER_S,
 		.max = 30 * 24 * HOUR, .value = 10 * MIN,
+		.reloadable = true,
 		.help = "A tag without a message for this long is freed; the next message builds it again. It frees\n"
 			"memory and changes nothing else."},
 	{.section = "tags", .name = "steps", .type = CONF_UINT, AT(delivery.tag_steps), .min = 1, .max = 4096,

@@ -132,6 +132,10 @@ void delivery_end(
 // Everything to this incarnation ends as ROUTE_GATEWAY_GONE, in bounded steps of delivery_tick.
 void delivery_gateway_down(struct delivery *d, uint32_t gateway) WORKER_ONLY;
 
+// New times from here on; what is armed keeps its own. As in the limits at creation.
+void delivery_times(struct delivery *d, uint64_t push_timeout_ns, uint64_t retry_max_ns,
+	uint64_t receipt_timeout_ns) WORKER_ONLY;
+
 // Earliest time delivery_tick or delivery_next_retry has something to do: 0 when it has now, UINT64_MAX when
 // nothing waits. May be early (timers of pushes that were answered are let run out), never late by more than one tick (131 us).
 uint64_t delivery_next_ns(const struct delivery *d) WORKER_ONLY;

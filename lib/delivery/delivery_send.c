@@ -31,6 +31,15 @@ uint64_t delivery_backoff(struct delivery *d, uint32_t sends)
 	return delivery_jitter(d, interval);
 }
 
+void delivery_times(struct delivery *d, uint64_t push_timeout_ns, uint64_t retry_max_ns,
+	uint64_t receipt_timeout_ns)
+{
+	assert(push_timeout_ns != 0 && retry_max_ns >= push_timeout_ns && receipt_timeout_ns != 0);
+	d->limits.push_timeout_ns = push_timeout_ns;
+	d->limits.retry_max_ns = retry_max_ns;
+	d->limits.receipt_timeout_ns = receipt_timeout_ns;
+}
+
 // --- datagrams ----------------------------------------------------------------------------------------
 
 // Body bytes of a datagram that was sealed before (`sealed`) or not.

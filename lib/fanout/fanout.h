@@ -99,6 +99,9 @@ void fanout_on_end(void *fanout, uint32_t message, enum counter how, uint32_t co
 void fanout_channel_gone(
 	struct fanout *f, uint32_t channel, uint32_t use, uint64_t now_ns) WORKER_ONLY;
 
+// New deadlines of messages admitted from here on.
+void fanout_deadlines(struct fanout *f, uint64_t deadline_ns, uint64_t deadline_max_ns) WORKER_ONLY;
+
 // True when fanout_run would find something to do now.
 bool fanout_runnable(const struct fanout *f) WORKER_ONLY;
 uint64_t fanout_next_ns(const struct fanout *f) WORKER_ONLY;

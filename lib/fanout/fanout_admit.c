@@ -76,6 +76,12 @@ static uint64_t deadline_of(const struct fanout *f, uint32_t deadline_ms, uint64
 	return now_ns + ns;
 }
 
+void fanout_deadlines(struct fanout *f, uint64_t deadline_ns, uint64_t deadline_max_ns)
+{
+	f->limits.deadline_ns = deadline_ns;
+	f->limits.deadline_max_ns = deadline_max_ns;
+}
+
 static void fill(struct fanout *f, uint32_t slot, const struct fanout_publish *p,
 	const struct channel *channel, uint64_t hash)
 {

@@ -10,7 +10,6 @@
 	(UINT64_C(2) * 1000000000u)  // incomplete frames: beyond any resend of a client
 #define RING_ITEMS_MAX (1u << 20)
 #define SENDER_SHARE_MIN 16u
-#define QUARANTINE_MARGIN_NS (UINT64_C(5) * 1000000000u)
 
 static const char *problem(const struct node_params *p)
 {
@@ -153,11 +152,12 @@ static int create_worker(struct node *node, uint16_t index)
 	w->index = index;
 	w->queue = p->queue[index];
 	w->port = (uint16_t)(p->addr.port + index);
+	w->keys = p->keys;
 	w->lane = (struct wire_lane){
 		.sender = p->id,
 		.boot = p->boot,
 		.lane = (uint8_t)index,
-		.keys = &p->keys,
+		.keys = &w->keys,
 	};
 	presence_view(node->presence, &w->presence);
 	w->counters =
@@ -221,20 +221,17 @@ static void destroy_worker(struct node_worker *w)
 
 // --- the node -----------------------------------------------------------------------------------------
 
-// A UID index must not be given out again while a push or a message may still name it.
-static uint64_t quarantine_of(const struct node_params *p)
-{
-	return p->fanout.deadline_max_ns + p->delivery.retry_max_ns + QUARANTINE_MARGIN_NS;
-}
-
 static int create_tables(struct node *node)
 {
 	const struct node_params *p = &node->params;
+	struct node_settings settings;
+
+	node_settings_of(p, &settings);
 	const struct presence_limits limits = {
 		.uids = p->uids,
 		.gateways = p->gateways,
 		.sessions_per_gateway = 1u << SESSION_SLOT_BITS,
-		.uid_quarantine_ns = quarantine_of(p),
+		.uid_quarantine_ns = node_quarantine_ns(&settings),
 	};
 
 	rcu_retire_init(&node->retire);

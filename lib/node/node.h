@@ -101,6 +101,21 @@ uint64_t node_control_applied(struct node *node) CONTROL_ONLY;
 // True once the channel table is complete and follows the feed.
 bool node_control_ready(const struct node *node) CONTROL_ONLY;
 
+// What may change while the node runs. Keys: authentication stays on or off as it was.
+struct node_settings {
+	struct wire_keys keys;
+	uint64_t push_timeout_ns, retry_max_ns, receipt_timeout_ns;
+	uint64_t deadline_ns, deadline_max_ns;
+	uint64_t tag_ttl_ns;
+};
+// Those of `params`.
+void node_settings_of(const struct node_params *params, struct node_settings *settings);
+// Each worker acts on new settings from its next turn on; control steps bring them there. Of several, the last
+// one counts. Returns: 0; -EINVAL: what they were made for cannot hold them.
+int node_control_reload(struct node *node, const struct node_settings *settings) CONTROL_ONLY;
+// True when the last ones are with every worker.
+bool node_control_reloaded(const struct node *node) CONTROL_ONLY;
+
 // --- what ctl shows ---------------------------------------------------------------------------------------
 
 struct node_worker_stats {

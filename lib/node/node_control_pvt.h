@@ -116,6 +116,8 @@ struct node_control {
 	uint32_t ttl_at;
 	uint64_t ttl_ns;  // of the last slice
 	struct node_reply reply;  // being put together
+	struct node_settings settings;
+	uint32_t settings_due;  // workers that have not been given them, a bit each
 };
 
 static inline struct counters *own(const struct node *node)
@@ -130,6 +132,11 @@ struct node_channel *node_channel_of(struct node *node, struct channel *channel)
 void node_channel_gone(struct node *node, struct channel *channel) CONTROL_ONLY;
 void node_wake(struct node *node, uint32_t worker) CONTROL_ONLY;
 struct channel_key node_channel_key(const struct channel *channel);
+
+// --- node_settings.c ----------------------------------------------------------------------------------
+
+// Gives settings to workers whose rings had no room. Returns: work done.
+uint32_t node_settings_step(struct node *node) CONTROL_ONLY;
 
 // --- node_gateway.c -----------------------------------------------------------------------------------
 

@@ -129,7 +129,7 @@ static uint64_t owner_of(struct node_worker *w, const struct dgram *d,
 {
 	struct wire_publish publish;
 
-	if (w->node->params.keys.count != 0)
+	if (w->keys.count != 0)
 		return header->sender;
 	if (sender == NULL || (sender->addr.port != 0 && net_addr_equal(sender->addr, d->peer)))
 		return OWNER_ADDRESS | d->peer.ip;

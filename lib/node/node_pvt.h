@@ -10,6 +10,7 @@
 //   node_tx.c        answers, hand-off, requests to the control core worker
 //   node_control.c   the control step                                control core
 //   node_gateway.c   HELLO, HEARTBEAT, ANNOUNCE, BYE                 control core
+//   node_settings.c  what changes while the node runs               control core, worker
 //   node_feed.c      deltas into the channel table, tag edits        control core
 //   node_build.c     tag builds from the source, by pages            control core
 #pragma once
@@ -38,6 +39,7 @@ struct node_worker {
 	_Atomic uint64_t turns, busy_turns, turn_max_ns;
 	_Atomic uint32_t frames_incomplete;
 	// worker: rw
+	struct wire_keys keys;
 	struct wire_lane lane;
 	struct node_senders *senders;
 	struct wire_reassembly *frames;
@@ -120,6 +122,9 @@ bool node_senders_prove(
 	struct node_senders *senders, struct node_sender *sender, struct net_addr addr) WORKER_ONLY;
 uint32_t node_senders_count(const struct node_senders *senders);
 
+// New settings from the control core.
+void node_settings_take(struct node_worker *w, const struct node_settings *settings) WORKER_ONLY;
+
 // Takes received, handed over and control's datagrams. Returns: number.
 uint32_t node_rx_port(struct node_worker *w) WORKER_ONLY;
 uint32_t node_rx_handed(struct node_worker *w) WORKER_ONLY;
@@ -156,6 +161,9 @@ bool node_tx_want_tag(void *worker, struct channel *channel) WORKER_ONLY;
 void node_tx_wake(struct node_worker *w) WORKER_ONLY;
 
 // --- control side -------------------------------------------------------------------------------------
+
+// A UID index must not be given out again while a push or a message may still name it.
+uint64_t node_quarantine_ns(const struct node_settings *settings);
 
 // Called by node.c. Returns: 0, -ENOMEM.
 int node_control_create(struct node *node);

@@ -54,8 +54,8 @@ static int check(struct node_worker *w, const struct dgram *d, const struct wire
 		return CTR_DROP_TYPE;
 	if (header->sender == params->id)
 		return CTR_DROP_REFLECTED;
-	bad = wire_open(&params->keys, d->data, d->len, header,
-		header->type == WIRE_HELLO ? 0 : params->boot);
+	bad = wire_open(
+		&w->keys, d->data, d->len, header, header->type == WIRE_HELLO ? 0 : params->boot);
 	if (bad != 0)
 		return bad;
 	*sender = node_senders_take(w->senders, header, w->now_ns);
@@ -140,7 +140,7 @@ static uint32_t gateway_of(
 {
 	const uint32_t gateway = presence_gateway_of(&w->presence, header->sender, header->boot);
 
-	if (gateway == 0 || w->node->params.keys.count != 0)
+	if (gateway == 0 || w->keys.count != 0)
 		return gateway;
 	return net_addr_equal(w->presence.gateway[gateway].addr, from) ? gateway : 0;
 }
@@ -323,6 +323,13 @@ static void take_reply(struct node_worker *w, const struct node_reply *reply)
 			    memory_order_acquire) == reply->use)
 			delivery_gateway_down(w->delivery, reply->index);
 		break;
+	case NODE_REP_SETTINGS: {
+		struct node_settings settings;
+
+		memcpy(&settings, reply->body, sizeof(settings));
+		node_settings_take(w, &settings);
+		break;
+	}
 	case NODE_REP_CHANNEL_GONE:
 		fanout_channel_gone(w->fanout, reply->index, reply->use, w->now_ns);
 		break;

@@ -146,6 +146,12 @@ void presence_destroy(struct presence *p)
 	free(p);
 }
 
+void presence_quarantine(struct presence *p, uint64_t uid_quarantine_ns)
+{
+	if (uid_quarantine_ns > p->limits.uid_quarantine_ns)
+		p->limits.uid_quarantine_ns = uid_quarantine_ns;
+}
+
 uint32_t presence_step(struct presence *p, uint32_t steps, uint64_t now_ns)
 {
 	uint32_t done;

@@ -104,6 +104,8 @@ int presence_session_open(struct presence *p, uint32_t gateway, uint32_t slot, u
 int presence_session_close(struct presence *p, uint32_t gateway, uint32_t slot, uint32_t gen,
 	struct id_view uid, uint64_t now_ns) CONTROL_ONLY;
 
+// Indices freed from here on rest this long at least; a shorter time than before is not taken.
+void presence_quarantine(struct presence *p, uint64_t uid_quarantine_ns) CONTROL_ONLY;
 // Bounded housekeeping: sweeps routes of dead incarnations, ends quarantines. Returns: steps used.
 uint32_t presence_step(struct presence *p, uint32_t steps, uint64_t now_ns) CONTROL_ONLY;
 

@@ -2,6 +2,8 @@
 // A whole node of one, two and four workers from HELLO to outcome, on a real store in memory.
 #include "node_net.h"
 
+#include <errno.h>
+
 static struct net net;
 
 #define CHANNELS 12u
@@ -235,6 +237,146 @@ static void resend_of_a_large_publish_is_answered_again(void **state)
 	net_close(&net);
 }
 
+static void publish_and_expect(uint32_t *published) WORKER_ONLY CONTROL_ONLY;
+static void publish_and_expect(uint32_t *published)
+{
+	struct net_client *publisher = &net.client[2];
+
+	for (uint32_t i = 0; i < 4; i++) {
+		const struct wire_publish m = net_message(
+			publisher, "room0", ++*published, WIRE_ACK_GATEWAY, i == 3 ? 5000 : 50);
+
+		net_publish(&net, publisher, &m);
+		net_turns(&net, 12);
+		assert_int_equal(publisher->acks, *published);
+		assert_int_equal(publisher->ack.status, WIRE_OK);
+	}
+}
+
+// Both sides know both keys, then send with the new one, then forget the old one.
+static void keys_rotate_under_traffic_and_nothing_is_lost(void **state) WORKER_ONLY CONTROL_ONLY;
+static void keys_rotate_under_traffic_and_nothing_is_lost(void **state)
+{
+	struct node_settings settings;
+	uint32_t published = 0;
+
+	start(2, true);
+	node_settings_of(&net.node->params, &settings);
+	publish_and_expect(&published);
+	settings.keys.count = 2;
+	settings.keys.id[1] = 9;
+	memset(settings.keys.key[1], 77, sizeof(settings.keys.key[1]));
+	assert_int_equal(node_control_reload(net.node, &settings), 0);
+	net_turns(&net, 2);
+	assert_true(node_control_reloaded(net.node));
+	publish_and_expect(&published);
+	net.keys = settings.keys;  // clients: both, still sending with the old one
+	publish_and_expect(&published);
+	settings.keys.send = 1;
+	assert_int_equal(node_control_reload(net.node, &settings), 0);
+	publish_and_expect(&published);
+	net.keys.send = 1;
+	publish_and_expect(&published);
+	settings.keys.count = 1;
+	settings.keys.send = 0;
+	settings.keys.id[0] = 9;
+	memcpy(settings.keys.key[0], settings.keys.key[1], sizeof(settings.keys.key[0]));
+	assert_int_equal(node_control_reload(net.node, &settings), 0);
+	publish_and_expect(&published);
+	assert_int_equal(net.client[0].deliveries, ONLINE / 2 * published);
+	assert_int_equal(net.client[1].deliveries, ONLINE / 2 * published);
+	assert_int_equal(net_count(&net, CTR_DROP_AUTH) + net_count(&net, CTR_DROP_KEY), 0);
+	assert_int_equal(net_count(&net, CTR_PUSH_RESENT), 0);
+	// The old key is worth nothing any more.
+	net.keys.send = 0;
+	net_hello(&net, &net.client[3], WIRE_ROLE_PUBLISHER, 0);
+	net_turn(&net);
+	assert_int_equal(net_count(&net, CTR_DROP_KEY), 1);
+	check_sums();
+	net_close(&net);
+}
+
+static void new_times_are_acted_on(void **state) WORKER_ONLY CONTROL_ONLY;
+static void new_times_are_acted_on(void **state)
+{
+	struct node_settings settings;
+	struct wire_publish m;
+
+	start(1, false);
+	net.client[0].silent = net.client[1].silent = true;
+	node_settings_of(&net.node->params, &settings);
+	settings.push_timeout_ns = settings.retry_max_ns = SECOND;
+	settings.deadline_ns = 2 * SECOND;  // before the silent gateways are given up
+	assert_int_equal(node_control_reload(net.node, &settings), 0);
+	net_turns(&net, 2);
+	m = net_message(&net.client[2], "room0", 1, WIRE_ACK_GATEWAY, 50);
+	m.deadline_ms = 0;
+	net_publish(&net, &net.client[2], &m);
+	net_turns(&net, 12);
+	net.w->now_ns += SECOND / 2;
+	net_turns(&net, 12);
+	assert_int_equal(net_count(&net, CTR_PUSH_RESENT), 0);
+	net.w->now_ns += SECOND;
+	net_turns(&net, 12);
+	assert_true(net_count(&net, CTR_PUSH_RESENT) > 0);
+	assert_int_equal(net_count(&net, CTR_ROUTE_DEADLINE), 0);
+	net.w->now_ns += SECOND;
+	net_turns(&net, 12);
+	assert_int_equal(net_count(&net, CTR_ROUTE_DEADLINE), ONLINE);
+	net_close(&net);
+}
+
+static void settings_that_cannot_be_held_are_refused(void **state) WORKER_ONLY CONTROL_ONLY;
+static void settings_that_cannot_be_held_are_refused(void **state)
+{
+	struct node_settings good, s;
+
+	start(1, true);
+	node_settings_of(&net.node->params, &good);
+#define REFUSED(change) \
+	do { \
+		s = good; \
+		change; \
+		assert_int_equal(node_control_reload(net.node, &s), -EINVAL); \
+	} while (0)
+	REFUSED(s.keys.count = 0);  // authentication cannot be switched off
+	REFUSED(s.keys.count = 3);
+	REFUSED(s.keys.send = 1);
+	REFUSED(s.push_timeout_ns = 0);
+	REFUSED(s.retry_max_ns = s.push_timeout_ns - 1);
+	REFUSED(s.receipt_timeout_ns = 0);
+	REFUSED(s.deadline_ns = s.deadline_max_ns + 1);
+	REFUSED(s.deadline_max_ns = net.node->params.window_age_ns + 1);
+	assert_true(node_control_reloaded(net.node));
+	net_close(&net);
+}
+
+// A full ring delays them; the last ones count.
+static void settings_reach_every_worker_however_full_its_ring(
+	void **state) WORKER_ONLY CONTROL_ONLY;
+static void settings_reach_every_worker_however_full_its_ring(void **state)
+{
+	struct node_settings settings;
+
+	start(2, true);
+	node_settings_of(&net.node->params, &settings);
+	for (uint32_t i = 0; i < 500; i++) {
+		settings.receipt_timeout_ns = (1 + i) * SECOND;
+		assert_int_equal(node_control_reload(net.node, &settings), 0);
+	}
+	assert_false(node_control_reloaded(net.node));
+	net_turns(&net, 4);
+	assert_true(node_control_reloaded(net.node));
+	net_turns(&net, 4);
+	settings.keys.key[0][0] ^= 1;
+	assert_int_equal(node_control_reload(net.node, &settings), 0);
+	net_turns(&net, 1);
+	for (uint32_t w = 0; w < 2; w++)
+		assert_memory_equal(
+			&node_worker_of(net.node, w)->keys, &settings.keys, sizeof(settings.keys));
+	net_close(&net);
+}
+
 static void check_limit(const char *name, uint64_t used) CONTROL_ONLY;
 static void check_limit(const char *name, uint64_t used)
 {
@@ -342,6 +484,10 @@ int main(void)
 		cmocka_unit_test(gateway_that_leaves_ends_its_routes),
 		cmocka_unit_test(resend_of_a_large_publish_is_answered_again),
 		cmocka_unit_test(statistics_and_limits_follow),
+		cmocka_unit_test(keys_rotate_under_traffic_and_nothing_is_lost),
+		cmocka_unit_test(new_times_are_acted_on),
+		cmocka_unit_test(settings_that_cannot_be_held_are_refused),
+		cmocka_unit_test(settings_reach_every_worker_however_full_its_ring),
 		cmocka_unit_test(bad_parameters_are_named),
 	};
 
