@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base_log.h"
+#include "base_privilege.h"
 #include "base_time.h"
 #include "cons_local.h"
 
@@ -309,6 +310,18 @@ static void end_feed(struct metad *metad)
 	meta_feed_close(metad->feed);
 }
 
+// Nothing it does needs any privilege: files and sockets of its own user.
+static int give_up_privileges(struct metad *metad)
+{
+	const int rc = privilege_drop(0);
+
+	(void)metad;
+	if (rc != 0)
+		LOG(LOG_ERROR, "meta", "META_PRIVILEGES", "privileges cannot be given up: %s",
+			strerror(-rc));
+	return rc == 0 ? 0 : EX_OSERR;
+}
+
 static int start_loop(struct metad *metad)
 {
 	uv_loop_t *loop = &metad->loop;
@@ -356,6 +369,7 @@ static const struct part {
 	void (*end)(struct metad *metad);
 } parts[] = {
 	{"store", start_state, end_state},
+	{"privileges", give_up_privileges, NULL},
 	{"consensus", start_cons, end_cons},
 	{"queue", start_queue, end_queue},
 	{"control socket", start_ctl, end_ctl},
@@ -401,7 +415,8 @@ int main(int argc, char **argv)
 			(unsigned long long)metad.state.position.commit);
 	}
 	while (started > 0)
-		parts[--started].end(&metad);
+		if (parts[--started].end != NULL)
+			parts[started].end(&metad);
 	role_drop_meta();
 	return rc;
 }

@@ -2,6 +2,7 @@
 // tagcastd: command line, configuration check, module table.
 #include <argp.h>
 #include <errno.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,10 +11,14 @@
 #include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
+#ifndef TAGCAST_NO_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
 
 #include "app.h"
 #include "base_fault.h"
 #include "base_log.h"
+#include "base_privilege.h"
 #include "base_time.h"
 #include "app_limits.h"
 #include "meta_child.h"
@@ -23,9 +28,8 @@
 #define SEEN_BY_LIBRARIES __attribute__((visibility("default")))
 
 #ifndef TAGCAST_NO_JEMALLOC
-// Read by jemalloc before main: purging happens on its own threads, never on a worker.
-SEEN_BY_LIBRARIES const char *malloc_conf =
-	"background_thread:true,dirty_decay_ms:5000,muzzy_decay_ms:5000";
+// Read by jemalloc before main.
+SEEN_BY_LIBRARIES const char *malloc_conf = "dirty_decay_ms:5000,muzzy_decay_ms:5000";
 #endif
 
 #define META_STOP_NS (5 * NS_PER_S)  // from SIGTERM to SIGKILL of the meta process
@@ -212,6 +216,34 @@ static void fini_node(struct app *app)
 	node_destroy(app->node);
 }
 
+// Purging happens on jemalloc's own threads, never on a worker. They hear no signal: made only now, they have
+// no more privileges than what is left.
+static void start_purging(void)
+{
+#ifndef TAGCAST_NO_JEMALLOC
+	bool on = true;
+
+	if (mallctl("background_thread", NULL, NULL, &on, sizeof(on)) != 0)
+		LOG(LOG_WARN, "main", "W1006", "no threads to give memory back");
+#endif
+}
+
+// The devices are open and what needed root is done. Kept is what a port may need while it runs and to close:
+// raw sockets, links and flow rules, pinned memory.
+static int init_privileges(struct app *app)
+{
+	const int rc = privilege_drop(
+		PRIVILEGE(CAP_NET_RAW) | PRIVILEGE(CAP_NET_ADMIN) | PRIVILEGE(CAP_IPC_LOCK));
+
+	(void)app;
+	if (rc == -ETIMEDOUT)
+		LOG(LOG_WARN, "main", "W1005", "a thread has kept its privileges");
+	else if (rc != 0)
+		LOG(LOG_ERROR, "main", "E1005", "privileges cannot be given up: %s", strerror(-rc));
+	start_purging();
+	return rc == -ETIMEDOUT ? 0 : rc;
+}
+
 static int init_meta(struct app *app)
 {
 	const struct conf *conf = &app->conf;
@@ -271,6 +303,7 @@ static const struct app_module modules[] = {
 	{"port", init_port, fini_port},
 	{"source", init_source, fini_source},
 	{"node", init_node, fini_node},
+	{"privileges", init_privileges, NULL},
 	{"meta", init_meta, fini_meta},
 	{"control", app_control_open, app_control_close},
 	{"workers", app_workers_start, app_workers_stop},

@@ -57,7 +57,8 @@ const struct conf_option conf_schema[] = {
 	{.section = "node", .name = "data_dir", .type = CONF_PATH, AT(node.data_dir),
 		.text = "/var/lib/tagcast",
 		.help = "Folder of the store, made if it is absent. On a local disk: not NFS, not tmpfs if the\n"
-			"memberships are to survive."},
+			"memberships are to survive. It and run_dir belong to the user the daemons run as: once\n"
+			"started they give up every capability but those the port needs, root too."},
 	{.section = "node", .name = "log_level", .type = CONF_WORD_TEXT, AT(node.log_level),
 		.words = log_levels, .text = "info",
 		.reloadable = true,

@@ -214,11 +214,34 @@ class Run:
         self.checked += 1
 
 
+KEPT = 1 << 12 | 1 << 13 | 1 << 14  # CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK
+
+
+def privileges(pid):
+    """[(name of a thread, its effective and permitted capabilities, no_new_privs)]"""
+    found = []
+    for thread in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/status" % (pid, thread), encoding="ascii") as status:
+            fields = dict(line.rstrip("\n").split(":\t", 1) for line in status if ":\t" in line)
+        found.append((fields["Name"], int(fields["CapEff"], 16) | int(fields["CapPrm"], 16),
+                      fields["NoNewPrivs"] == "1"))
+    return found
+
+
+def check_privileges(node):
+    for pid, kept in ((node.process.pid, KEPT), (node.status()["meta_pid"], 0)):
+        threads = privileges(pid)
+        bad = [t for t in threads if t[1] & ~kept or not t[2]]
+        if bad or not threads:
+            raise lab.Failure("threads of %d with more than %x: %s" % (pid, kept, bad))
+
+
 def work(stack):
     build = os.path.abspath(sys.argv[1])
     lab.check(build)
     run = Run(stack, build)
     run.prepare()
+    check_privileges(run.node)
     traffic = Traffic(run.publisher)
     traffic.thread.start()
     try:
