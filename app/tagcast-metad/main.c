@@ -28,7 +28,6 @@
 static const struct cons_events cons_events = {
 	.on_commit = meta_state_commit,
 	.on_result = meta_state_result,
-	.on_restore = meta_state_restore,
 };
 
 // --- the turn -----------------------------------------------------------------------------------------------
@@ -87,6 +86,7 @@ static void turn(struct metad *metad)
 	static uint64_t compact_ns, readers_ns;
 	uint64_t now_ns = time_now_ns(), next_ns, feed_ns;
 	struct store_lmdb_info info;
+	uint8_t more = 0;
 	bool busy;
 	int rc;
 
@@ -94,14 +94,14 @@ static void turn(struct metad *metad)
 	update_applied(metad);
 	meta_queue_tick(metad->queue, now_ns);
 	meta_queue_fill(metad->queue);
-	rc = metad->cons_ops->turn(metad->cons, now_ns);
+	rc = metad->cons_ops->turn(metad->cons, now_ns, &more);
 	if (rc != 0)
 		fault("consensus or store", rc);
 	now_ns = time_now_ns();
 	rc = meta_feed_pump(metad->feed, now_ns);
 	if (rc < 0)
 		fault("reading the journal", rc);
-	busy = rc > 0 || meta_queue_runnable(metad->queue);
+	busy = rc > 0 || more != 0 || meta_queue_runnable(metad->queue);
 	if (!busy && metad->state.compact && now_ns >= compact_ns) {
 		rc = meta_state_compact(&metad->state);
 		if (rc != 0)
