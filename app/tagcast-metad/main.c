@@ -316,10 +316,12 @@ static int give_up_privileges(struct metad *metad)
 	const int rc = privilege_drop(0);
 
 	(void)metad;
-	if (rc != 0)
+	if (rc == -ETIMEDOUT)
+		LOG(LOG_WARN, "meta", "META_PRIVILEGES", "a thread has kept its privileges");
+	else if (rc != 0)
 		LOG(LOG_ERROR, "meta", "META_PRIVILEGES", "privileges cannot be given up: %s",
 			strerror(-rc));
-	return rc == 0 ? 0 : EX_OSERR;
+	return rc == 0 || rc == -ETIMEDOUT ? 0 : EX_OSERR;
 }
 
 static int start_loop(struct metad *metad)
