@@ -205,7 +205,9 @@ const struct conf_option conf_schema[] = {
 		.help = "Gateway processes at once; one that restarts counts twice for a moment."},
 	{.section = "limits", .name = "senders", .type = CONF_UINT, AT(limits.senders), .min = 16,
 		.max = 1048576, .value = 4096,
-		.help = "Senders (publishers, gateways, each of their lanes) whose replay windows each worker keeps."},
+		.help = "Senders (publishers, gateways, each of their lanes) whose replay windows each worker keeps.\n"
+			"With auth.mode off one IP address has an eighth of them, 16 at least; beyond it the one\n"
+			"not heard of for longest must prove its address again."},
 	{.section = "limits", .name = "payload", .type = CONF_SIZE, AT(limits.payload_bytes), .min = 64,
 		.max = PAYLOAD_MAX, .value = PAYLOAD_MAX,
 		.help = "Largest payload of a message. A larger one is answered too_large."},
@@ -224,7 +226,8 @@ const struct conf_option conf_schema[] = {
 	{.section = "limits", .name = "frames", .type = CONF_UINT, AT(limits.frames), .min = 1, .max = 65536,
 		.value = 64,
 		.help = "Messages larger than a datagram that may be under reassembly or in use, of each worker.\n"
-			"Each has 96 KiB of address space."},
+			"Each has 96 KiB of address space. One sender (with auth.mode off: one IP address) has a\n"
+			"quarter of them at most."},
 	{.section = "limits", .name = "window", .type = CONF_UINT, AT(limits.window), .min = 16,
 		.max = 16777216, .value = 262144,
 		.help = "Message ids each worker remembers, so that a repeated publish delivers nothing again."},

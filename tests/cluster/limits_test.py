@@ -12,8 +12,10 @@ import hashlib
 import itertools
 import os
 import random
+import re
 import socket
 import struct
+import subprocess
 import sys
 import time
 
@@ -507,10 +509,29 @@ class Run:
                        lambda: gateway.stats()["delivered"] == delivered + 2, 10)
 
 
+def too_large_for_the_machine(build, config):
+    """Limits no machine of today has memory for: --check says so, a start is refused with the place."""
+    with open(config, encoding="utf-8") as text:
+        big = re.sub(r"^  tag_memory: .*$", "  tag_memory: 1TiB", text.read(), flags=re.M)
+    path = config + "-big"
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(big)
+    place = re.escape(path) + r":\d+:\d+: limits\.tag_memory: "
+    for option, code, wanted in (("--check", 0, "^warning: " + place), ("-c", 78, "^" + place)):
+        began = time.monotonic()
+        done = subprocess.run([os.path.join(build, "app/tagcastd/tagcastd"), option, path],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=False)
+        if done.returncode != code or not re.search(wanted, done.stdout, re.M):
+            raise lab.Failure("tagcastd %s: %d, %s" % (option, done.returncode, done.stdout))
+        if "memory: " not in done.stdout or time.monotonic() - began > 10:
+            raise lab.Failure("tagcastd %s: %s" % (option, done.stdout))
+
+
 def work(stack):
     build = os.path.abspath(sys.argv[1])
     lab.check(build)
     run = Run(stack, build)
+    too_large_for_the_machine(build, run.node.config)
     run.prepare(stack)
     run.ctl_cases()
     run.network_cases()
