@@ -593,6 +593,40 @@ CONTROL_ONLY static void a_channel_without_room_is_found_when_there_is_room(void
 	world_close(w);
 }
 
+// The table is as full as can be and lacks nothing: others do not exist, and their publishers are told so.
+CONTROL_ONLY static void a_table_at_its_limit_that_lacks_nothing_is_complete(void **state)
+{
+	struct world *w;
+
+	(void)state;
+	world_params.channels = 2;
+	w = world_open();
+	world_params.channels = 64;
+	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "ann");
+	world_do(w, STORE_ADD, STORE_MEMBERS, "b", "ann");
+	world_ready(w);
+	assert_true(atomic_load(&w->node->channels->complete));
+	world_do(w, STORE_ADD, STORE_MEMBERS, "c", "ann");
+	world_do(w, STORE_ADD, STORE_MEMBERS, "d", "ann");
+	assert_int_equal(world_deliver(w, 10), 0);
+	assert_false(atomic_load(&w->node->channels->complete));
+	world_do(w, STORE_CHANNEL_REMOVE, 0, "c", NULL);
+	assert_int_equal(world_deliver(w, 10), 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		w->now_ns += SECOND;
+		world_step(w, 4);
+	}
+	assert_false(atomic_load(&w->node->channels->complete));  // d is still lacking
+	world_do(w, STORE_CHANNEL_REMOVE, 0, "d", NULL);
+	assert_int_equal(world_deliver(w, 10), 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		w->now_ns += SECOND;
+		world_step(w, 4);
+	}
+	assert_true(atomic_load(&w->node->channels->complete));
+	world_close(w);
+}
+
 CONTROL_ONLY static void a_full_uid_table_makes_the_tag_stale(void **state)
 {
 	struct world *w;
@@ -654,6 +688,7 @@ int main(void)
 		cmocka_unit_test(a_removed_channel_comes_back_with_a_greater_version),
 		cmocka_unit_test(the_channel_limit_refuses_new_channels_and_counts),
 		cmocka_unit_test(a_channel_without_room_is_found_when_there_is_room),
+		cmocka_unit_test(a_table_at_its_limit_that_lacks_nothing_is_complete),
 		cmocka_unit_test(a_full_uid_table_makes_the_tag_stale),
 		cmocka_unit_test(a_commit_counts_as_applied_after_a_grace_period),
 	};
