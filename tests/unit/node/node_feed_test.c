@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include "store_cluster.h"
+
 CONTROL_ONLY static void ready_comes_after_every_channel_was_read(void **state)
 {
 	struct world *w;
@@ -96,6 +98,35 @@ CONTROL_ONLY static void a_version_the_read_found_ahead_of_the_feed_never_goes_b
 		assert_int_equal(world_deliver(w, 1), 0);
 	}
 	assert_int_equal(world_channel(w, "a")->smv, 3);
+	world_close(w);
+}
+
+CONTROL_ONLY static void rows_of_the_cluster_move_the_commit_and_no_channel(void **state)
+{
+	const struct store_node row = {.id = 9,
+		.revision = 2,
+		.state = STORE_NODE_ACTIVE,
+		.address_len = 1,
+		.address = "h"};
+	struct world *w = world_open();
+	struct store_feed_frame hello, frame = {.type = STORE_FEED_DELTA, .commit = 2};
+	uint8_t body[256];
+
+	(void)state;
+	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "ann");
+	world_ready(w);
+	frame.delta = (struct store_delta){.commit = 2, .kind = STORE_DELTA_NODE, .body = body};
+	frame.delta.body_bytes = (uint32_t)store_node_encode(&row, body, sizeof(body));
+	assert_int_equal(node_control_feed(w->node, &frame, w->now_ns), 0);
+	node_control_feed_hello(w->node, &hello);
+	assert_int_equal(hello.commit, 2);
+	world_step(w, 1);
+	assert_int_equal(node_control_applied(w->node), 2);
+	assert_true(node_control_ready(w->node));
+	assert_int_equal(world_channel(w, "a")->smv, 1);
+	assert_int_equal(channel_table_count(w->node->channels), 1);
+	// It counts like any other: again is a break.
+	assert_int_equal(node_control_feed(w->node, &frame, w->now_ns), -EPROTO);
 	world_close(w);
 }
 
@@ -639,6 +670,7 @@ int main(void)
 		cmocka_unit_test(a_version_the_read_found_ahead_of_the_feed_never_goes_back),
 		cmocka_unit_test(channels_another_history_never_had_are_taken_out),
 		cmocka_unit_test(a_gap_breaks_off_and_the_next_hello_asks_for_everything),
+		cmocka_unit_test(rows_of_the_cluster_move_the_commit_and_no_channel),
 		cmocka_unit_test(a_repeated_delta_is_a_break_too),
 		cmocka_unit_test(a_short_break_is_resumed_where_it_was),
 		cmocka_unit_test(a_foreign_history_is_not_resumed),
