@@ -17,6 +17,15 @@ struct tag_fence {
 	uint64_t version;
 };
 
+// The other nodes with members of a leader's tag: who gets a task. Immutable, lives as long as its tag.
+struct tag_targets {
+	uint32_t count;  // from 1
+	struct {
+		uint64_t node;
+		uint32_t members;
+	} target[];  // ascending by node
+};
+
 struct tag_chunk {
 	uint32_t refs;  // control: rw
 	uint32_t count;  // 1..TAG_CHUNK_UIDS
@@ -26,8 +35,9 @@ struct tag_chunk {
 struct tag {
 	struct tag_fence fence;
 	uint64_t smv;
-	uint32_t count;  // members in all chunks
+	uint32_t count;  // members in all chunks: of this node's partition
 	uint32_t chunks;
+	const struct tag_targets *targets;  // NULL: no other node has members
 	_Atomic uint32_t pins;  // worker of the channel: rw, control: ro
 	_Atomic uint64_t used_ns;  // worker: last use, for the TTL; control: ro
 	void *control;  // control: its own record of this tag
