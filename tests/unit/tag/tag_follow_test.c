@@ -133,6 +133,11 @@ CONTROL_ONLY static void pair_free(struct pair *p)
 	assert_int_equal(presence_uid_count(p->node->presence), 0);
 	assert_int_equal(tag_space_bytes(p->node->space), 0);
 	tag_serve_destroy(p->serve);
+	if (p->parts != NULL)
+		tag_parts_retire(p->leader->space, p->parts);
+	settle(p->leader);
+	assert_int_equal(presence_uid_count(p->leader->presence), 0);
+	assert_int_equal(tag_space_bytes(p->leader->space), 0);
 	fixture_free(p->leader);
 	fixture_free(p->node);
 	free(p);
@@ -617,6 +622,8 @@ CONTROL_ONLY static void readers_never_see_halves_of_two_fences(void **state)
 		(unsigned long long)atomic_load(&race.seen_b));
 	assert_int_equal(atomic_load(&race.mixed), 0);
 	assert_true(atomic_load(&race.seen_a) != 0 && atomic_load(&race.seen_b) != 0);
+	tag_parts_retire(p->leader->space, parts[0]);
+	p->parts = parts[1];
 	pair_free(p);
 }
 

@@ -56,6 +56,7 @@ CONTROL_ONLY static void an_edit_touches_the_body_concerned_alone(void **state)
 	assert_int_equal(tag_parts_local(p)->targets->target[1].members, three->count + 1);
 	assert_int_equal(tag_parts_members(p), 301);
 	assert_true(parts_have(f, p, n));
+	tag_parts_retire(f->space, p);
 	fixture_free(f);
 }
 
@@ -83,6 +84,7 @@ CONTROL_ONLY static void a_slot_that_loses_its_last_member_leaves_the_reference(
 	assert_int_equal(tag_topology(tag_parts_local(p))->count, 0);
 	assert_null(tag_parts_local(p)->targets);
 	assert_int_equal(tag_parts_members(p), 0);
+	tag_parts_retire(f->space, p);
 	fixture_free(f);
 }
 

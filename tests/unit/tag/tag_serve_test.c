@@ -79,6 +79,7 @@ CONTROL_ONLY static void no_members_are_an_empty_body_of_one_chunk(void **state)
 	assert_int_equal(tag_send_chunks(s), 1);
 	assert_int_equal(t.member + t.slots, 0);
 	tag_send_free(s);
+	tag_parts_retire(f->space, p);
 	fixture_free(f);
 }
 
@@ -113,6 +114,7 @@ CONTROL_ONLY static void a_delta_tells_each_uid_once_as_it_stands(void **state)
 	assert_int_equal(t.member + t.gone, 0);
 	assert_int_equal(tag_send_fence(s)->version, 4);
 	tag_send_free(s);
+	tag_parts_retire(f->space, p);
 	fixture_free(f);
 }
 
@@ -185,6 +187,7 @@ CONTROL_ONLY static void requests_get_the_status_the_fence_asks_for(void **state
 	g = get_of(4, 2, &fence);
 	assert_int_equal(tag_serve_get(serve, p, 2, &g, 0, &send), WIRE_OK);
 	tag_serve_destroy(serve);
+	tag_parts_retire(f->space, p);
 	fixture_free(f);
 }
 
@@ -216,6 +219,7 @@ CONTROL_ONLY static void an_attempt_is_served_from_one_body_whatever_changes(voi
 	assert_int_equal(tag_serve_step(serve, 5 * SECOND), 0);
 	assert_int_equal(tag_serve_step(serve, 9 * SECOND), 1);
 	tag_serve_destroy(serve);
+	tag_parts_retire(f->space, p);
 	fixture_free(f);
 }
 
@@ -266,6 +270,8 @@ CONTROL_ONLY static void a_new_incarnation_ends_what_was_pinned_of_the_old(void 
 	assert_int_equal(tag_serve_get(serve, q, 2, &g, 0, &send), WIRE_OK);
 	assert_memory_equal(tag_send_fence(send)->key, tag_parts_local(q)->fence.key, 16);
 	tag_serve_destroy(serve);
+	tag_parts_retire(f->space, p);
+	tag_parts_retire(f->space, q);
 	fixture_free(f);
 }
 
