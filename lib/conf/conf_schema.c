@@ -158,7 +158,7 @@ const struct conf_option conf_schema[] = {
 		.help = "The program of the meta process, for embedded. A bare name is looked for beside tagcastd,\n"
 			"then in PATH."},
 	{.section = "meta", .name = "map_size", .type = CONF_SIZE, AT(meta.map_bytes), .min = 16 * MIB,
-		.max = 16 * TIB, .value = 4 * GIB,
+		.max = 16 * TIB, .value = 64 * GIB,
 		.help = "Address space of the store, and with it its largest size on disk. Only what is used takes\n"
 			"memory or disk. A full store refuses changes."},
 	{.section = "meta", .name = "fence_wait", .type = CONF_DURATION, AT(meta.fence_wait_ns),

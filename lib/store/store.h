@@ -156,6 +156,10 @@ struct store_backend_ops {
 	// First entry with key < `before`, walking down. -ENOENT at the start.
 	int (*seek_below)(void *tx, enum store_table t, struct store_bytes before,
 		struct store_bytes *key, struct store_bytes *value);
+	// As put, of a key above all that the table holds; -EEXIST when it is not. May be NULL: then put
+	// is taken.
+	int (*append)(
+		void *tx, enum store_table t, struct store_bytes key, struct store_bytes value);
 };
 
 // One write transaction of a backend, opened and committed by its owner.

@@ -32,6 +32,10 @@
 #define DELTA_HEADER 48u
 #define ROW_PREFIX 13u  // bytes of a member key before the UID
 #define KEY_BYTES_MAX 511u
+#define STORE_FORMAT 1u
+#define STATE_BYTES 60u
+#define DEDUP_RECORD_BYTES 37u
+#define DEDUP_ORDER_BYTES (8u + STORE_DEDUP_BYTES)
 
 _Static_assert(ROW_PREFIX + ID_LEN_MAX <= KEY_BYTES_MAX, "a member key fits a backend key");
 _Static_assert(1u + ID_LEN_MAX <= KEY_BYTES_MAX, "a channel key fits a backend key");
@@ -148,6 +152,12 @@ static inline int tx_seek(struct store_tx *tx, enum store_table t, struct store_
 	return tx->ops->seek(tx->tx, t, from, after, key, value);
 }
 
+static inline int tx_append(
+	struct store_tx *tx, enum store_table t, struct store_bytes key, struct store_bytes value)
+{
+	return (tx->ops->append != NULL ? tx->ops->append : tx->ops->put)(tx->tx, t, key, value);
+}
+
 // --- rows of a list (store_rows.c) ----------------------------------------------------------------------
 
 static inline void row_prefix(
@@ -199,8 +209,15 @@ int rows_move(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32
 // --- records (store_record.c) ---------------------------------------------------------------------------
 
 int state_load(struct store_tx *tx, struct store_state *state);
+int state_decode(struct store_bytes value, struct store_state *state);
+// Is this row of META the state? (Its length is right then.)
+bool state_is(struct store_bytes key, struct store_bytes value);
+void state_forget_generation(uint8_t value[STATE_BYTES]);
 int state_save(struct store_tx *tx, const struct store_state *state);
 int format_load(struct store_tx *tx, uint32_t *format, uint64_t *cluster_id);
+// The same of a row of META. Returns: 0, -EUCLEAN: another row.
+int format_decode(
+	struct store_bytes key, struct store_bytes value, uint32_t *format, uint64_t *cluster_id);
 int format_save(struct store_tx *tx, uint64_t cluster_id);
 // Decodes a channel's record. Returns: 0, -EUCLEAN: not a record.
 int chan_decode(const struct channel_key *key, struct store_bytes value, struct store_chan *chan);
@@ -209,6 +226,8 @@ int chan_load(struct store_tx *tx, const struct channel_key *key, struct store_c
 int chan_save(struct store_tx *tx, struct store_chan *chan);
 int chan_erase(struct store_tx *tx, const struct store_chan *chan);
 uint32_t chan_key_bytes(const struct channel_key *key, uint8_t out[1 + ID_LEN_MAX]);
+// Decodes an open stage. Returns: 0, -EUCLEAN.
+int stage_decode(struct store_bytes key, struct store_bytes value, struct store_stage *stage);
 // Returns: 0, -ENOENT, -errno.
 int stage_load(struct store_tx *tx, uint64_t id, struct store_stage *stage);
 int stage_save(struct store_tx *tx, const struct store_stage *stage);
