@@ -47,33 +47,83 @@ static struct store_bytes bytes_of_val(const MDB_val *v)
 	return (struct store_bytes){.p = v->mv_data, .len = (uint32_t)v->mv_size};
 }
 
+// Where single keys of the table are handled: NULL when by the plain calls. Readers seek instead.
+static MDB_cursor *point_for(struct lmdb_tx *x, enum store_table t, struct store_bytes key, int *rc)
+{
+	struct lmdb_point *oldest = &x->point[0];
+
+	*rc = 0;
+	if (t != STORE_T_MEMBER || key.len < POINT_BYTES || x != &x->db->write)
+		return NULL;
+	x->point_uses++;
+	for (uint32_t i = 0; i < POINTS; i++) {
+		struct lmdb_point *p = &x->point[i];
+
+		if (p->cursor != NULL && memcmp(p->run, key.p, POINT_BYTES) == 0) {
+			p->used = x->point_uses;
+			return p->cursor;
+		}
+		if (p->used < oldest->used)
+			oldest = p;
+	}
+	if (oldest->cursor == NULL)
+		*rc = mdb_cursor_open(x->txn, x->db->dbi[t], &oldest->cursor);
+	memcpy(oldest->run, key.p, POINT_BYTES);
+	oldest->used = x->point_uses;
+	return *rc == 0 ? oldest->cursor : NULL;
+}
+
 static int op_get(void *tx, enum store_table t, struct store_bytes key, struct store_bytes *value)
 {
 	struct lmdb_tx *x = tx;
 	MDB_val k = val_of(key), v;
-	const int rc = mdb_get(x->txn, x->db->dbi[t], &k, &v);
+	int rc;
+	MDB_cursor *point = point_for(x, t, key, &rc);
 
+	if (rc == 0)
+		rc = point != NULL ? mdb_cursor_get(point, &k, &v, MDB_SET)
+				   : mdb_get(x->txn, x->db->dbi[t], &k, &v);
 	if (rc == 0)
 		*value = bytes_of_val(&v);
 	return lmdb_errno(rc);
 }
 
-static int op_put(void *tx, enum store_table t, struct store_bytes key, struct store_bytes value)
+static int put(struct lmdb_tx *x, enum store_table t, struct store_bytes key,
+	struct store_bytes value, unsigned flags)
 {
-	struct lmdb_tx *x = tx;
 	MDB_val k = val_of(key), v = val_of(value);
+	int rc;
+	MDB_cursor *point = point_for(x, t, key, &rc);
 
 	x->writes++;
-	return lmdb_errno(mdb_put(x->txn, x->db->dbi[t], &k, &v, 0));
+	if (rc == 0)
+		rc = point != NULL ? mdb_cursor_put(point, &k, &v, flags)
+				   : mdb_put(x->txn, x->db->dbi[t], &k, &v, flags);
+	return lmdb_errno(rc);
+}
+
+static int op_put(void *tx, enum store_table t, struct store_bytes key, struct store_bytes value)
+{
+	return put(tx, t, key, value, 0);
+}
+
+static int op_insert(void *tx, enum store_table t, struct store_bytes key, struct store_bytes value)
+{
+	return put(tx, t, key, value, MDB_NOOVERWRITE);
 }
 
 static int op_del(void *tx, enum store_table t, struct store_bytes key)
 {
 	struct lmdb_tx *x = tx;
-	MDB_val k = val_of(key);
+	MDB_val k = val_of(key), v;
+	int rc;
+	MDB_cursor *point = point_for(x, t, key, &rc);
 
 	x->writes++;
-	return lmdb_errno(mdb_del(x->txn, x->db->dbi[t], &k, NULL));
+	if (rc != 0 || point == NULL)
+		return lmdb_errno(rc != 0 ? rc : mdb_del(x->txn, x->db->dbi[t], &k, NULL));
+	rc = mdb_cursor_get(point, &k, &v, MDB_SET);
+	return lmdb_errno(rc != 0 ? rc : mdb_cursor_del(point, 0));
 }
 
 // A usable cursor on table t: one that stands at `key` when there is one, else any of it, else another
@@ -189,6 +239,7 @@ static const struct store_backend_ops lmdb_ops = {
 	.seek = op_seek,
 	.seek_below = op_seek_below,
 	.append = op_append,
+	.insert = op_insert,
 };
 
 void lmdb_cursors_close(struct lmdb_tx *x)
@@ -197,6 +248,11 @@ void lmdb_cursors_close(struct lmdb_tx *x)
 		if (x->cursor[i].cursor != NULL)
 			mdb_cursor_close(x->cursor[i].cursor);
 		x->cursor[i] = (struct lmdb_cursor){0};
+	}
+	for (uint32_t i = 0; i < POINTS; i++) {
+		if (x->point[i].cursor != NULL)
+			mdb_cursor_close(x->point[i].cursor);
+		x->point[i] = (struct lmdb_point){0};
 	}
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // Whether a row could have been written by lib/store: for bytes that come from elsewhere. Pure.
+#include "store_cluster_pvt.h"
 #include "store_snapshot_pvt.h"
 
 static bool channel_bytes(const uint8_t *p, uint32_t len, struct channel_key *key)
@@ -73,6 +74,7 @@ bool row_valid(enum store_table t, struct store_bytes key, struct store_bytes va
 	case STORE_T_STAGE:
 		return stage_row(key, value);
 	case STORE_T_RUNTIME:
+		return cluster_row_valid(key, value);
 	case STORE_T_JOURNAL:
 	case STORE_TABLES:
 		break;
