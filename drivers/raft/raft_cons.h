@@ -25,11 +25,22 @@
 
 struct raft_cons;
 
+// How the process ends when going on is not safe; the log line before says what happened. A supervisor
+// starts it again after a pause, but for RAFT_EXIT_HISTORY.
+enum raft_exit {
+	RAFT_EXIT_DISK = 70,  // a write failed or the disk is full
+	RAFT_EXIT_LIBRARY = 71,  // the library broke a rule it must keep
+	RAFT_EXIT_ROLLBACK = 72,  // an uncommitted configuration was taken back: read the log again
+	RAFT_EXIT_HISTORY = 73,  // this node's history differs from the group's: do not start again
+	RAFT_EXIT_STORE = 74,  // the consumer could not apply or restore
+};
+
 #define RAFT_KEY_BYTES 32u
 
 struct raft_cons_params {
 	struct uv_loop_s *loop;
 	const char *dir;  // made when absent
+	const char *ballast;  // file that is given back when the disk is full; NULL: none
 	uint64_t node_id, cluster_id;
 	char address
 		[CONS_ADDRESS_MAX];  // literal "a.b.c.d:port" others reach us at; "" listens nowhere
