@@ -4,9 +4,12 @@
 // was given; every call, every callback. A fault of the disk or of the library ends the process with
 // _exit: the log is intact on disk, a restart is the repair.
 //
-//   raft_cons.c      open, start, propose, barrier, turn; the cons_ops
-//   raft_guard.*     our raft_io around the library's: persisted position, leader barrier, held messages
+//   raft_cons.c      open, start, turn, stop; the cons_ops
+//   raft_core.c      tokens and their answers; entries and barriers on the leader
+//   raft_guard.*     our raft_io around the library's: stored position, leader's barrier, held messages
 //   raft_fsm.c       entries in, copied to a queue and offered to the consumer in bounded turns; snapshots
+//   raft_files.c     the folder: library version, lock, free space, files not to be loaded
+//   raft_offline.c   inspect and recover, on a folder nobody runs
 //   raft_sidecar.*   who this is and what it promised, checksummed: cluster, node, life, term, vote
 //   raft_transport.* listening, connecting, time-outs; streams pass a handshake before anybody reads them
 //   raft_hello.*     the handshake as bytes in, bytes out
@@ -71,6 +74,7 @@ enum raft_cons_refusal {
 	RAFT_REFUSED_ADDRESS,  // address in use, or not ours
 	RAFT_REFUSED_SPACE,  // no room
 	RAFT_REFUSED_LOCKED,  // another process has the folder
+	RAFT_REFUSED_STATE,  // a member already, or none yet
 	RAFT_REFUSED_FAULT,  // anything else of the system
 };
 
@@ -114,6 +118,7 @@ struct raft_cons_stats {
 	uint64_t barriers, held_messages, clamped_votes, skipped_ticks, held_timeouts;
 	uint64_t handshakes_refused, connections_in, connections_out, side_frames_refused;
 	uint64_t snapshots, snapshot_bytes, restores, elections;
+	uint64_t clamped_results, refused_messages;
 	uint64_t chain_checked, log_bytes;
 };
 void raft_cons_stats(const struct raft_cons *cons, struct raft_cons_stats *stats);

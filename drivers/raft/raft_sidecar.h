@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // What this node is and what it promised, in a file of our own beside the library's unchecksummed
 // metadata: cluster, node, number of starts, term, vote. Written and synced before the library's.
-// Context: the loop; blocks for one write and sync, at elections only.
+// Context: the loop; blocks for one write and sync, at elections and starts only.
 //
 // The file has two slots of SIDECAR_SLOT_BYTES, written in turns; the valid one with the higher sequence
 // counts. Each record also holds the promise before it, so that a crash between our write and the
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define SIDECAR_SLOT_BYTES 512u
@@ -16,7 +17,8 @@
 
 enum sidecar_stage {
 	SIDECAR_BOOTSTRAPPING = 1,  // the library's first files may be half there; nothing ever ran
-	SIDECAR_MEMBER = 2,
+	SIDECAR_JOINED = 2,  // a member whose log may still be empty
+	SIDECAR_MEMBER = 3,  // its log or snapshot held something once
 };
 
 struct sidecar_record {
@@ -42,11 +44,12 @@ enum sidecar_match {
 // Opens `dir`/sidecar. Returns: 0; -ENOENT: there is none (create it); -EPROTO: a later format; -EBADMSG:
 // damaged; other -errno.
 int sidecar_open(struct raft_sidecar *s, const char *dir);
-// Makes the file with a first record, synced with its folder.
+// Makes the file with a first record, synced with its folder. Returns: 0 or -errno.
 int sidecar_create(struct raft_sidecar *s, const char *dir, const struct sidecar_record *record);
 void sidecar_close(struct raft_sidecar *s);
 // Writes and syncs. Returns: 0 or -errno.
 int sidecar_write(struct raft_sidecar *s, const struct sidecar_record *record);
-// A new promise; the one so far becomes the one before.
+// A new promise; the one so far becomes the one before. Returns: 0 or -errno.
 int sidecar_promise(struct raft_sidecar *s, uint64_t term, uint64_t vote);
+// Holds the library's metadata against the promise.
 enum sidecar_match sidecar_compare(const struct raft_sidecar *s, uint64_t term, uint64_t vote);
