@@ -11,7 +11,8 @@
 
 #define CHAIN_OWN_COUNT 4096u  // pairs kept: one a turn, so some seconds under full load
 #define CHAIN_TOLD_MAX 16u  // pairs of one telling
-#define CHAIN_GRACE_NS UINT64_C(3000000000)  // everybody has told once more: each does so each second
+#define CHAIN_GRACE_NS \
+	UINT64_C(3000000000)  // everybody has told once more: each does so each second
 
 struct chain_pair {
 	uint64_t index, chain;

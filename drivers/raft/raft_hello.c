@@ -11,7 +11,8 @@
 
 static_assert(HELLO_HEAD_BYTES + 3 * 8 + HELLO_NONCE_BYTES + HELLO_ADDRESS_BYTES == HELLO_BYTES_MAX,
 	"HELLO: head, cluster, from, to, nonce, address");
-static_assert(HELLO_HEAD_BYTES + 2 * 8 + HELLO_NONCE_BYTES + HELLO_TAG_BYTES == HELLO_CHALLENGE_BYTES,
+static_assert(
+	HELLO_HEAD_BYTES + 2 * 8 + HELLO_NONCE_BYTES + HELLO_TAG_BYTES == HELLO_CHALLENGE_BYTES,
 	"CHALLENGE: head, from, to, nonce, tag");
 static_assert(HELLO_HEAD_BYTES + HELLO_TAG_BYTES == HELLO_PROOF_BYTES, "PROOF: head, tag");
 static_assert(HELLO_CHALLENGE_BYTES <= HELLO_BYTES_MAX, "no answer longer than the question");
@@ -69,7 +70,8 @@ static void make_tag(const struct hello *h, enum label label, uint8_t tag[HELLO_
 		return;
 	}
 	crypto_auth_hmacsha256_init(&state, h->self->key, HELLO_KEY_BYTES);
-	crypto_auth_hmacsha256_update(&state, (const uint8_t *)labels[label], sizeof(labels[label]));
+	crypto_auth_hmacsha256_update(
+		&state, (const uint8_t *)labels[label], sizeof(labels[label]));
 	crypto_auth_hmacsha256_update(&state, h->hello, HELLO_BYTES_MAX);
 	crypto_auth_hmacsha256_update(&state, h->challenge, CHALLENGE_TAG);
 	crypto_auth_hmacsha256_final(&state, tag);
@@ -85,8 +87,7 @@ static bool tag_fits(const struct hello *h, enum label label, const uint8_t tag[
 }
 
 // Ends with a refusal of ours; the peer hears it, unless it does not speak this at all.
-static enum hello_step refuse(
-	struct hello *h, enum hello_refusal refusal, struct hello_out *out)
+static enum hello_step refuse(struct hello *h, enum hello_refusal refusal, struct hello_out *out)
 {
 	h->state = STATE_END;
 	h->refusal = (uint8_t)refusal;
@@ -125,7 +126,8 @@ void hello_dial(struct hello *h, const struct hello_self *self, enum hello_kind 
 	put(h->hello + AT_FROM, self->node_id, 8);
 	put(h->hello + AT_TO, peer_id, 8);
 	memcpy(h->hello + AT_NONCE, nonce, HELLO_NONCE_BYTES);
-	memcpy(h->hello + AT_ADDRESS, self->address, strnlen(self->address, HELLO_ADDRESS_BYTES - 1));
+	memcpy(h->hello + AT_ADDRESS, self->address,
+		strnlen(self->address, HELLO_ADDRESS_BYTES - 1));
 	memcpy(out->bytes, h->hello, HELLO_BYTES_MAX);
 	out->len = HELLO_BYTES_MAX;
 }
@@ -260,8 +262,11 @@ static enum hello_step on_head(struct hello *h, struct hello_out *out)
 		return refuse(h, HELLO_MALFORMED, out);
 	if (h->in[6] == TYPE_REFUSED) {
 		h->told = 1;
-		return refuse(h, h->in[7] > HELLO_OK && h->in[7] < HELLO_REFUSAL_COUNT
-				? (enum hello_refusal)h->in[7] : HELLO_MALFORMED, out);
+		return refuse(h,
+			h->in[7] > HELLO_OK && h->in[7] < HELLO_REFUSAL_COUNT
+				? (enum hello_refusal)h->in[7]
+				: HELLO_MALFORMED,
+			out);
 	}
 	if (h->state == STATE_HELLO)
 		h->kind = h->in[7];
@@ -286,8 +291,7 @@ enum hello_step hello_input(
 	return h->in_len == length(h) ? on_message(h, out) : HELLO_MORE;
 }
 
-enum hello_step hello_admit(
-	struct hello *h, enum hello_refusal refusal, struct hello_out *out)
+enum hello_step hello_admit(struct hello *h, enum hello_refusal refusal, struct hello_out *out)
 {
 	assert(h->state == STATE_ADMIT);
 	out->len = 0;

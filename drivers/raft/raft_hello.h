@@ -113,5 +113,4 @@ uint32_t hello_need(const struct hello *h);
 enum hello_step hello_input(
 	struct hello *h, const uint8_t *bytes, uint32_t len, struct hello_out *out);
 // Acceptor, after HELLO_PROVEN: lets the peer in (HELLO_OK) or not. Returns: HELLO_DONE or HELLO_REFUSED.
-enum hello_step hello_admit(
-	struct hello *h, enum hello_refusal refusal, struct hello_out *out);
+enum hello_step hello_admit(struct hello *h, enum hello_refusal refusal, struct hello_out *out);

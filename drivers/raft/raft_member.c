@@ -23,7 +23,8 @@ static void answer(struct member_machine *m, struct member_step *step, enum cons
 	va_end(args);
 }
 
-static void ask(struct member_machine *m, struct member_step *step, enum member_do what, uint64_t id)
+static void ask(
+	struct member_machine *m, struct member_step *step, enum member_do what, uint64_t id)
 {
 	m->state = MEMBER_ASKED;
 	m->doing = (uint8_t)what;
@@ -72,15 +73,15 @@ static void begin_add(
 		return;
 	}
 	if (view->id_removed) {
-		answer(m, step, CONS_REFUSED, "id %" PRIu64 " was a member before: give it a new one",
-			change->id);
+		answer(m, step, CONS_REFUSED,
+			"id %" PRIu64 " was a member before: give it a new one", change->id);
 		return;
 	}
 	for (uint32_t i = 0; i < view->count; i++) {
 		if (view->node[i].id != change->id &&
 			strcmp(view->node[i].address, change->address) == 0) {
-			answer(m, step, CONS_REFUSED, "address %s is that of node %" PRIu64, change->address,
-				view->node[i].id);
+			answer(m, step, CONS_REFUSED, "address %s is that of node %" PRIu64,
+				change->address, view->node[i].id);
 			return;
 		}
 	}
@@ -88,10 +89,13 @@ static void begin_add(
 	if (node != NULL && node->role == CONS_SPARE && strcmp(node->address, change->address) == 0)
 		ask(m, step, MEMBER_STANDBY, change->id);
 	else if (node != NULL)
-		answer(m, step, CONS_REFUSED, "node %" PRIu64 " is a member: one whose data is lost "
-			"must be removed and come back under a new id", change->id);
+		answer(m, step, CONS_REFUSED,
+			"node %" PRIu64 " is a member: one whose data is lost "
+			"must be removed and come back under a new id",
+			change->id);
 	else if (view->count >= CONS_MEMBERS_MAX)
-		answer(m, step, CONS_REFUSED, "the group has %u members, which is the limit", view->count);
+		answer(m, step, CONS_REFUSED, "the group has %u members, which is the limit",
+			view->count);
 	else
 		ask(m, step, MEMBER_ADD, change->id);
 }
@@ -116,7 +120,8 @@ static void begin_promote(
 		answer(m, step, CONS_REFUSED, "node %" PRIu64 " does not answer", node->id);
 	else if (behind > MEMBER_BEHIND_MAX)
 		answer(m, step, CONS_REFUSED,
-			"node %" PRIu64 " has not caught up: %" PRIu64 " entries to go", node->id, behind);
+			"node %" PRIu64 " has not caught up: %" PRIu64 " entries to go", node->id,
+			behind);
 	else
 		ask(m, step, MEMBER_VOTER, node->id);
 }
@@ -170,13 +175,17 @@ void member_begin(struct member_machine *m, const struct cons_change *change,
 		return;
 	}
 	m->change = *change;
-	silent = silent_voter(view, change->op == CONS_REMOVE || change->op == CONS_DEMOTE ? change->id : 0);
+	silent = silent_voter(
+		view, change->op == CONS_REMOVE || change->op == CONS_DEMOTE ? change->id : 0);
 	if (change->op != CONS_TRANSFER && silent != NULL) {
-		answer(m, step, CONS_REFUSED, "voter %" PRIu64 " does not answer: bring it back, or "
-			"remove it first", silent->id);
+		answer(m, step, CONS_REFUSED,
+			"voter %" PRIu64 " does not answer: bring it back, or "
+			"remove it first",
+			silent->id);
 		return;
 	}
-	if (change->op != CONS_ADD && change->op != CONS_TRANSFER && find(view, change->id) == NULL) {
+	if (change->op != CONS_ADD && change->op != CONS_TRANSFER &&
+		find(view, change->id) == NULL) {
 		answer(m, step, CONS_REFUSED, "node %" PRIu64 " is no member", change->id);
 		return;
 	}
@@ -207,8 +216,10 @@ void member_done(struct member_machine *m, const char *error, bool unknown,
 		return;
 	if (error != NULL) {
 		if (unknown)
-			answer(m, step, CONS_UNKNOWN, "leadership moved while the change ran: look at the "
-				"members (%s)", error);
+			answer(m, step, CONS_UNKNOWN,
+				"leadership moved while the change ran: look at the "
+				"members (%s)",
+				error);
 		else
 			answer(m, step, CONS_REFUSED, "%s", error);
 		return;
@@ -240,12 +251,13 @@ void member_turn(struct member_machine *m, const struct member_view *view, uint6
 		} else if (m->change.id == 0 || m->change.id == leader) {
 			answer(m, step, CONS_OK, "%s", "");
 		} else {
-			answer(m, step, CONS_REFUSED, "node %" PRIu64 " leads now, another than asked for",
-				leader);
+			answer(m, step, CONS_REFUSED,
+				"node %" PRIu64 " leads now, another than asked for", leader);
 		}
 	} else if (now_ns >= m->deadline_ns) {
-		answer(m, step, leader != 0 ? CONS_REFUSED : CONS_UNKNOWN, leader != 0
-				? "leadership stayed: no voter took it in time" : "no leader is known");
+		answer(m, step, leader != 0 ? CONS_REFUSED : CONS_UNKNOWN,
+			leader != 0 ? "leadership stayed: no voter took it in time"
+				    : "no leader is known");
 	}
 }
 

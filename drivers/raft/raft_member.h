@@ -12,7 +12,8 @@
 #include "cons.h"
 
 #define MEMBER_TEXT_MAX 128u
-#define MEMBER_BEHIND_MAX 4096u  // entries a standby may lack when it is promoted; the rest goes quickly
+#define MEMBER_BEHIND_MAX \
+	4096u  // entries a standby may lack when it is promoted; the rest goes quickly
 #define MEMBER_TRANSFER_NS UINT64_C(3000000000)  // until a new leader must be known
 
 struct member_node {

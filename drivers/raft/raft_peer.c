@@ -5,6 +5,7 @@
 #include "raft_peer.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,8 @@ bool side_send(struct side_conn *conn, const struct side_frame *frame)
 	uv_buf_t buf;
 
 	if (conn->link == NULL ||
-		uv_stream_get_write_queue_size((struct uv_stream_s *)conn->tcp) + size > SIDE_OUT_MAX)
+		uv_stream_get_write_queue_size((struct uv_stream_s *)conn->tcp) + size >
+			SIDE_OUT_MAX)
 		return false;
 	w = malloc(sizeof(*w) + size);
 	if (w == NULL)
@@ -104,7 +106,8 @@ static void on_history(struct side_conn *conn, const struct side_frame *frame)
 static void broken(struct side_conn *conn, const char *what)
 {
 	conn->p->c->stats.side_frames_refused++;
-	LOG(LOG_WARN, "raft", "side_frame", "node %" PRIu64 ": %s, connection closed", conn->peer_id, what);
+	LOG(LOG_WARN, "raft", "side_frame", "node %" PRIu64 ": %s, connection closed",
+		conn->peer_id, what);
 	side_conn_close(conn);
 }
 
@@ -121,7 +124,8 @@ static int front_length(struct side_conn *conn)
 		return -1;
 	}
 	// Who is not a member has nothing large to say.
-	if (length > (int)SIDE_SMALL_MAX && conn->inbound && !side_is_member(conn->p, conn->peer_id)) {
+	if (length > (int)SIDE_SMALL_MAX && conn->inbound &&
+		!side_is_member(conn->p, conn->peer_id)) {
 		broken(conn, "large frame of a stranger");
 		return -1;
 	}
@@ -137,7 +141,7 @@ static void handle_input(struct side_conn *conn)
 	for (;;) {
 		enum side_taken taken = SIDE_TAKEN;
 		bool waited = conn->stalled_ns != 0 &&
-			conn->p->now_ns >= conn->stalled_ns + SIDE_STALL_NS;
+			      conn->p->now_ns >= conn->stalled_ns + SIDE_STALL_NS;
 
 		length = front_length(conn);
 		if (length < 0)
@@ -307,7 +311,8 @@ static void peer_add(struct raft_peers *p, uint64_t id, const char *address)
 		peer = calloc(1, sizeof(*peer));
 		if (peer == NULL)
 			return;
-		*peer = (struct peer){.p = p, .id = id, .retry_ms = SIDE_RETRY_MIN_MS, .next = p->peers};
+		*peer = (struct peer){
+			.p = p, .id = id, .retry_ms = SIDE_RETRY_MIN_MS, .next = p->peers};
 		p->peers = peer;
 	}
 	snprintf(peer->address, sizeof(peer->address), "%s", address);
@@ -359,8 +364,8 @@ static void tell(struct side_conn *conn)
 	side_send(conn, &frame);
 }
 
-static void on_peer_dialed(void *ctx, struct uv_tcp_s *stream, uint64_t peer_id,
-	enum hello_refusal refusal, bool told)
+static void on_peer_dialed(
+	void *ctx, struct uv_tcp_s *stream, uint64_t peer_id, enum hello_refusal refusal, bool told)
 {
 	struct peer *peer = ctx;
 	struct raft_peers *p = peer->p;
@@ -376,7 +381,8 @@ static void on_peer_dialed(void *ctx, struct uv_tcp_s *stream, uint64_t peer_id,
 		}
 	}
 	peer->retry_ns = p->now_ns + peer->retry_ms * NS_PER_MS;
-	peer->retry_ms = peer->retry_ms * 2 < SIDE_RETRY_MAX_MS ? peer->retry_ms * 2 : SIDE_RETRY_MAX_MS;
+	peer->retry_ms =
+		peer->retry_ms * 2 < SIDE_RETRY_MAX_MS ? peer->retry_ms * 2 : SIDE_RETRY_MAX_MS;
 }
 
 static void dial_peers(struct raft_peers *p)
@@ -384,7 +390,8 @@ static void dial_peers(struct raft_peers *p)
 	for (struct peer *peer = p->peers; peer != NULL; peer = peer->next) {
 		if (peer->out != NULL || peer->dial != NULL || p->now_ns < peer->retry_ns)
 			continue;
-		peer->dial = net_dial(p->c->net, HELLO_SIDE, peer->id, peer->address, on_peer_dialed, peer);
+		peer->dial = net_dial(
+			p->c->net, HELLO_SIDE, peer->id, peer->address, on_peer_dialed, peer);
 		peer->retry_ns = p->now_ns + peer->retry_ms * NS_PER_MS;
 	}
 }
@@ -397,8 +404,9 @@ static void judge(struct raft_peers *p)
 
 	if (verdict == CHAIN_SELF_WRONG)
 		core_exit(RAFT_EXIT_HISTORY, "history_differs",
-			"HISTORY DIFFERS: at index %" PRIu64 " node %" PRIu64 " has chain %016" PRIx64
-			", this node %016" PRIx64 "; this node is not with the majority and ends. Do not start "
+			"HISTORY DIFFERS: at index %" PRIu64 " node %" PRIu64
+			" has chain %016" PRIx64 ", this node %016" PRIx64
+			"; this node is not with the majority and ends. Do not start "
 			"it again: remove its id, add a new one with an empty folder",
 			peer->at, peer->id, peer->theirs, peer->own);
 	if (peer == NULL || p->now_ns < p->alarm_ns)
@@ -408,7 +416,8 @@ static void judge(struct raft_peers *p)
 		"HISTORY DIFFERS: at index %" PRIu64 " node %" PRIu64 " has chain %016" PRIx64
 		", this node %016" PRIx64 "; %s",
 		peer->at, peer->id, peer->theirs, peer->own,
-		verdict == CHAIN_WAIT ? "asking the others" : "that node is wrong and must be removed");
+		verdict == CHAIN_WAIT ? "asking the others"
+				      : "that node is wrong and must be removed");
 }
 
 static void history_turn(struct raft_peers *p)
@@ -428,24 +437,28 @@ static void history_turn(struct raft_peers *p)
 			tell(peer->out);
 }
 
-// Requests that waited for room at this leader. The connection served goes to the end, so that each
-// gets its turn.
+// Requests that waited for room at this leader; each turn another connection comes first.
 static void unstall(struct raft_peers *p)
 {
-	struct side_conn *conn, *next, *first = NULL;
+	struct side_conn *stalled[SIDE_INBOUND_MAX];
+	uint32_t count = 0;
 
-	for (conn = p->conns; conn != NULL && conn != first; conn = next) {
-		next = conn->next;
-		if (conn->stalled_ns == 0)
+	for (struct side_conn *conn = p->conns; conn != NULL && count < SIDE_INBOUND_MAX;
+		conn = conn->next)
+		if (conn->stalled_ns != 0)
+			stalled[count++] = conn;
+	p->unstall_next++;
+	for (uint32_t i = 0; i < count; i++) {
+		struct side_conn *conn = stalled[(i + p->unstall_next) % count];
+
+		// A closed one is freed in a later turn.
+		if (conn->link == NULL)
 			continue;
 		handle_input(conn);
-		// handle_input may have closed any connection: only what is in the list may be looked at.
-		conn = p->conns;
-		while (conn != NULL && conn->stalled_ns == 0)
-			conn = conn->next;
-		break;
+		if (conn->link != NULL && conn->stalled_ns == 0 &&
+			uv_read_start((struct uv_stream_s *)conn->tcp, on_alloc, on_read) != 0)
+			side_conn_close(conn);
 	}
-	(void)first;
 }
 
 void raft_peers_turn(struct raft_cons *c, uint64_t now_ns, bool changed, uint8_t *busy)
@@ -477,7 +490,7 @@ void raft_peers_members(struct raft_cons *c, struct cons_member *members, uint32
 			continue;
 		}
 		members[i].connected = peer != NULL && peer->out != NULL && peer->heard_ns != 0 &&
-			p->now_ns < peer->heard_ns + SIDE_HEARD_NS;
+				       p->now_ns < peer->heard_ns + SIDE_HEARD_NS;
 		if (!chain_last(&p->chain, members[i].id, &pair))
 			continue;
 		members[i].applied_index = pair.index;
@@ -495,7 +508,7 @@ int raft_peers_open(struct raft_cons *c)
 	struct raft_peers *p = calloc(1, sizeof(*p));
 
 	if (p == NULL)
-		return RAFT_NOMEM;
+		return -ENOMEM;
 	p->c = c;
 	chain_init(&p->chain);
 	c->peers = p;
@@ -508,4 +521,24 @@ int raft_peers_start(struct raft_cons *c)
 	c->peers->seen_count = 0;
 	sync_peers(c->peers);
 	return 0;
+}
+
+void raft_peers_discard(struct raft_cons *c)
+{
+	struct raft_peers *p = c->peers;
+
+	if (p == NULL)
+		return;
+	join_discard(p);
+	while (p->peers != NULL) {
+		struct peer *peer = p->peers;
+
+		p->peers = peer->next;
+		peer_free(peer);
+	}
+	while (p->conns != NULL)
+		side_conn_close(p->conns);
+	forward_discard(p);
+	c->peers = NULL;
+	free(p);
 }

@@ -21,6 +21,8 @@
 #define SIDE_STALL_NS UINT64_C(1000000000)  // a request waits so long for room at the leader
 #define FORWARD_NS UINT64_C(5000000000)  // then the outcome is unknown
 #define FORWARD_CHANGE_NS UINT64_C(70000000000)  // the library tries 10 rounds of 5 s to catch up
+#define FORWARD_PROPOSALS_MAX 8u  // at the leader and not yet seen applied here
+#define FORWARD_BARRIERS_MAX 256u
 #define JOIN_NS UINT64_C(15000000000)
 #define JOIN_RETRY_NS UINT64_C(300000000)
 #define JOINED_COUNT 16u
@@ -77,13 +79,20 @@ struct joined {
 	uint64_t id, life;
 };
 
+// A barrier that a follower asked this leader for.
+struct led_barrier {
+	struct led_barrier *next;
+	uint64_t id, serial, request;
+};
+
 struct raft_peers {
 	struct raft_cons *c;
 	struct peer *peers;
 	struct side_conn *conns;
 	struct forward *forwards;
-	uint32_t forward_count;
+	struct led_barrier *led;
 	uint32_t inbound_count;
+	uint32_t unstall_next;
 	uint64_t serial, request;  // last used
 	uint64_t now_ns;
 	uint64_t tell_ns, alarm_ns;
@@ -96,7 +105,8 @@ struct raft_peers {
 	struct member_machine machine;
 	struct change_reply reply;
 	struct raft_change change;
-	struct raft_transfer transfer[4];  // used in turns: the library may still send one that timed out
+	struct raft_transfer
+		transfer[4];  // used in turns: the library may still send one that timed out
 	uint32_t transfer_next;
 	bool library_done;
 	int library_status;
@@ -125,6 +135,7 @@ void side_conn_close(struct side_conn *conn);
 struct side_conn *side_conn_find(struct raft_peers *p, uint64_t serial);
 // Our connection to the leader. Returns: NULL when none is known, it is this node, or there is no way.
 struct side_conn *side_leader(struct raft_peers *p);
+// Whether the configuration has this id.
 bool side_is_member(const struct raft_peers *p, uint64_t id);
 struct peer *side_peer(struct raft_peers *p, uint64_t id);
 
@@ -132,8 +143,10 @@ struct peer *side_peer(struct raft_peers *p, uint64_t id);
 
 enum side_taken { SIDE_TAKEN, SIDE_STALLED, SIDE_BROKEN };
 // `conn` gave this frame. `waited`: it was stalled for too long, answer now.
-enum side_taken forward_on_frame(struct side_conn *conn, const struct side_frame *frame, bool waited);
+enum side_taken forward_on_frame(
+	struct side_conn *conn, const struct side_frame *frame, bool waited);
 void forward_turn(struct raft_peers *p, bool changed);
+void forward_discard(struct raft_peers *p);
 // The connection is gone: what went over it has no answer.
 void forward_conn_gone(struct raft_peers *p, uint64_t serial);
 // Sends a change to the leader. Returns: false when there is no way now.
@@ -150,3 +163,4 @@ void change_relayed(struct raft_peers *p, enum cons_status status, const char *w
 void change_turn(struct raft_peers *p);
 void join_on_result(struct raft_peers *p, enum cons_status status, const char *why);
 void join_conn_gone(struct raft_peers *p);
+void join_discard(struct raft_peers *p);

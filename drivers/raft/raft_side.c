@@ -167,7 +167,7 @@ int side_decode(const uint8_t *bytes, uint32_t len, struct side_frame *frame)
 		return -EBADMSG;
 	frame->type = bytes[4];
 	for (const uint8_t *part = parts[frame->type]; *part != PART_END; part++)
-		take_part(&r, (enum part)*part, frame);
+		take_part(&r, (enum part) * part, frame);
 	return r.bad || r.left != 0 ? -EBADMSG : 0;
 }
 
@@ -195,7 +195,7 @@ uint32_t side_size(const struct side_frame *frame)
 	uint32_t size = SIDE_HEAD_BYTES;
 
 	for (const uint8_t *part = parts[frame->type]; *part != PART_END; part++)
-		size += part_size((enum part)*part, frame);
+		size += part_size((enum part) * part, frame);
 	return size;
 }
 
@@ -247,9 +247,10 @@ void side_encode(const struct side_frame *frame, uint8_t *out)
 {
 	uint8_t *p = out + SIDE_HEAD_BYTES;
 
-	assert(frame->type > 0 && frame->type < SIDE_TYPE_END && frame->pair_count <= CHAIN_TOLD_MAX);
+	assert(frame->type > 0 && frame->type < SIDE_TYPE_END &&
+		frame->pair_count <= CHAIN_TOLD_MAX);
 	put(out, side_size(frame) - SIDE_HEAD_BYTES, 4);
 	put(out + 4, frame->type, 4);
 	for (const uint8_t *part = parts[frame->type]; *part != PART_END; part++)
-		p = put_part(p, (enum part)*part, frame);
+		p = put_part(p, (enum part) * part, frame);
 }

@@ -16,7 +16,8 @@
 // One connection in its handshake, either way. Freed when its timer, and its stream unless that was given
 // away, are closed.
 struct net_dial {
-	struct net_dial *next, **link;  // in net->dials or net->accepts, oldest last; link NULL: ended
+	struct net_dial *next,
+		**link;  // in net->dials or net->accepts, oldest last; link NULL: ended
 	struct raft_net *net;
 	struct uv_tcp_s *tcp;
 	struct uv_timer_s timer;
@@ -45,6 +46,13 @@ struct raft_net {
 	enum raft_cons_refusal refusal;  // why listen failed
 	char why[160];
 };
+
+static_assert(RAFT_REFUSALS == HELLO_REFUSAL_COUNT, "a counter for each reason");
+
+const char *raft_cons_refusal_name(uint32_t reason)
+{
+	return hello_refusal_name((enum hello_refusal)reason);
+}
 
 bool net_parse(const char *literal, struct sockaddr_in *address)
 {
@@ -80,7 +88,8 @@ int net_set_options(int fd)
 	};
 
 	for (uint32_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-		if (setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int)) != 0)
+		if (setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+			    sizeof(int)) != 0)
 			return -errno;
 	return 0;
 }
@@ -234,7 +243,7 @@ static bool send_out(struct net_dial *d, const struct hello_out *out)
 	uv_buf_t buf = uv_buf_init((char *)(uintptr_t)out->bytes, out->len);
 
 	return out->len == 0 ||
-		uv_try_write((struct uv_stream_s *)d->tcp, &buf, 1) == (int)out->len;
+	       uv_try_write((struct uv_stream_s *)d->tcp, &buf, 1) == (int)out->len;
 }
 
 static void on_alloc(struct uv_handle_s *handle, size_t suggested, uv_buf_t *buf)
@@ -287,7 +296,8 @@ static struct net_dial *dial_new(struct raft_net *net, bool inbound, const char 
 	if (d == NULL)
 		return NULL;
 	d->tcp = raft_calloc(1, sizeof(*d->tcp));
-	if (d->tcp == NULL || uv_tcp_init_ex(net->c->loop, d->tcp, inbound ? AF_UNSPEC : AF_INET) != 0) {
+	if (d->tcp == NULL ||
+		uv_tcp_init_ex(net->c->loop, d->tcp, inbound ? AF_UNSPEC : AF_INET) != 0) {
 		raft_free(d->tcp);
 		free(d);
 		return NULL;
@@ -334,7 +344,8 @@ static void on_connect(struct uv_connect_s *request, int status)
 	randombytes_buf(nonce, sizeof(nonce));
 	hello_dial(&d->hello, &d->net->self, (enum hello_kind)d->hello.kind, peer, nonce, &out);
 	uv_timer_start(&d->timer, on_timeout, NET_HELLO_MS, 0);
-	if (!send_out(d, &out) || uv_read_start((struct uv_stream_s *)d->tcp, on_alloc, on_read) != 0)
+	if (!send_out(d, &out) ||
+		uv_read_start((struct uv_stream_s *)d->tcp, on_alloc, on_read) != 0)
 		dial_refused(d, HELLO_CLOSED, true);
 }
 
@@ -352,8 +363,8 @@ struct net_dial *net_dial(struct raft_net *net, enum hello_kind kind, uint64_t p
 	d->hello.kind = (uint8_t)kind;
 	d->hello.peer_id = peer_id;
 	d->connect.data = d;
-	if (set_options(d->tcp) != 0 ||
-		uv_tcp_connect(&d->connect, d->tcp, (const struct sockaddr *)&to, on_connect) != 0) {
+	if (set_options(d->tcp) != 0 || uv_tcp_connect(&d->connect, d->tcp,
+						(const struct sockaddr *)&to, on_connect) != 0) {
 		dial_end(d, false);
 		return NULL;
 	}
@@ -382,7 +393,8 @@ static void on_connection(struct uv_stream_s *listener, int status)
 	struct net_dial *d;
 
 	if (status != 0) {
-		LOG(LOG_WARN, "raft", "accept", "a connection could not be taken: %s", uv_strerror(status));
+		LOG(LOG_WARN, "raft", "accept", "a connection could not be taken: %s",
+			uv_strerror(status));
 		return;
 	}
 	if (net->accept_count == NET_HALF_OPEN_MAX) {
@@ -416,15 +428,17 @@ static int on_init(struct raft_uv_transport *t, raft_id id, const char *address)
 static int refuse_listen(struct raft_net *net, const char *address, int error)
 {
 	net->refusal = error == UV_EADDRINUSE || error == UV_EADDRNOTAVAIL || error == UV_EINVAL ||
-			error == UV_EACCES
-		? RAFT_REFUSED_ADDRESS
-		: RAFT_REFUSED_FAULT;
+				       error == UV_EACCES
+			       ? RAFT_REFUSED_ADDRESS
+			       : RAFT_REFUSED_FAULT;
 	if (error == UV_EADDRINUSE)
 		snprintf(net->why, sizeof(net->why), "%s is in use by another process", address);
 	else if (error == UV_EADDRNOTAVAIL)
-		snprintf(net->why, sizeof(net->why), "%s is not an address of this machine", address);
+		snprintf(net->why, sizeof(net->why), "%s is not an address of this machine",
+			address);
 	else if (error == UV_EINVAL)
-		snprintf(net->why, sizeof(net->why), "%s is not an IPv4 address with a port", address);
+		snprintf(net->why, sizeof(net->why), "%s is not an IPv4 address with a port",
+			address);
 	else
 		snprintf(net->why, sizeof(net->why), "%s: %s", address, uv_strerror(error));
 	snprintf(net->t->errmsg, sizeof(net->t->errmsg), "%s", net->why);
@@ -481,8 +495,8 @@ static int on_listen(struct raft_uv_transport *t, raft_uv_accept_cb accept)
 	return refuse_listen(net, address, error);
 }
 
-static void on_library_dialed(void *ctx, struct uv_tcp_s *stream, uint64_t peer_id,
-	enum hello_refusal refusal, bool told)
+static void on_library_dialed(
+	void *ctx, struct uv_tcp_s *stream, uint64_t peer_id, enum hello_refusal refusal, bool told)
 {
 	struct raft_uv_connect *request = ctx;
 
