@@ -39,7 +39,7 @@ static void fault(void *ctx, enum guard_fault fault, int error, const char *what
 }
 
 // The promise on disk against the library's metadata.
-static enum raft_cons_refusal check_promise(
+enum raft_cons_refusal cons_check_promise(
 	struct raft_cons *c, const struct guard_load *load, const char **why)
 {
 	const struct sidecar_record *r = &c->sidecar.record;
@@ -65,31 +65,49 @@ static enum raft_cons_refusal check_promise(
 	}
 }
 
-// This node's address in the last configuration against the configured one.
+int cons_members_of(
+	const struct guard_load *load, struct cons_member *members, uint32_t max, uint64_t *index)
+{
+	static const uint8_t role[] = {[RAFT_STANDBY] = CONS_STANDBY,
+		[RAFT_VOTER] = CONS_VOTER,
+		[RAFT_SPARE] = CONS_SPARE};
+	const struct raft_snapshot *snapshot = load->snapshot;
+
+	for (size_t i = load->count; i > 0; i--) {
+		const struct raft_entry *entry = &load->entries[i - 1];
+
+		*index = load->first_index + i - 1;
+		if (entry->type == RAFT_CHANGE)
+			return files_decode_members(entry->buf.base, entry->buf.len, members, max);
+	}
+	*index = 0;
+	if (snapshot == NULL)
+		return 0;
+	*index = snapshot->configuration_index;
+	if (snapshot->configuration.n > max)
+		return -EBADMSG;
+	for (unsigned i = 0; i < snapshot->configuration.n; i++) {
+		const struct raft_server *s = &snapshot->configuration.servers[i];
+
+		if (s->role < 0 || (size_t)s->role >= sizeof(role))
+			return -EBADMSG;
+		members[i] = (struct cons_member){.id = s->id, .role = role[s->role]};
+		snprintf(members[i].address, sizeof(members[i].address), "%s", s->address);
+	}
+	return (int)snapshot->configuration.n;
+}
+
+// This node's address in the newest configuration against the configured one.
 static enum raft_cons_refusal check_address(
 	struct raft_cons *c, const struct guard_load *load, const char **why)
 {
 	struct cons_member members[CONS_MEMBERS_MAX];
-	int count = 0;
+	uint64_t index = 0;
+	const int count = cons_members_of(load, members, CONS_MEMBERS_MAX, &index);
 
-	for (size_t i = load->count; i > 0; i--)
-		if (load->entries[i - 1].type == RAFT_CHANGE) {
-			count = files_decode_members(load->entries[i - 1].buf.base,
-				load->entries[i - 1].buf.len, members, CONS_MEMBERS_MAX);
-			if (count < 0)
-				return core_refuse(c, RAFT_REFUSED_DAMAGED, why,
-					"the configuration at %llu cannot be read",
-					(unsigned long long)(load->first_index + i - 1));
-			break;
-		}
-	if (count == 0 && load->snapshot != NULL)
-		for (; (unsigned)count < load->snapshot->configuration.n &&
-			count < (int)CONS_MEMBERS_MAX;
-			count++) {
-			members[count].id = load->snapshot->configuration.servers[count].id;
-			snprintf(members[count].address, CONS_ADDRESS_MAX, "%s",
-				load->snapshot->configuration.servers[count].address);
-		}
+	if (count < 0)
+		return core_refuse(c, RAFT_REFUSED_DAMAGED, why,
+			"the configuration at %llu cannot be read", (unsigned long long)index);
 	for (int i = 0; i < count; i++) {
 		if (members[i].id != c->params.node_id ||
 			strcmp(members[i].address, c->raft.address) == 0)
@@ -111,7 +129,7 @@ static enum raft_cons_refusal check_load(
 	const uint64_t last = load->first_index + load->count - 1;
 	const bool empty = load->count == 0 && load->snapshot == NULL;
 	struct sidecar_record record = c->sidecar.record;
-	enum raft_cons_refusal refusal = check_promise(c, load, why);
+	enum raft_cons_refusal refusal = cons_check_promise(c, load, why);
 	int rc;
 
 	if (refusal != RAFT_REFUSED_NOT)

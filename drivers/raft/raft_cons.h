@@ -102,8 +102,10 @@ enum raft_cons_refusal raft_cons_start(struct raft_cons *cons, const char **why)
 void raft_cons_stop(struct raft_cons *cons);
 bool raft_cons_stopped(const struct raft_cons *cons);
 
-// Offline, on a folder that no process runs: makes this node the only voter, keeping its log. Of several
-// survivors take the one with the highest (term, last index).
+// Offline, on a folder that no process runs. Inspect reads what is there (the library closes open log files
+// on the way). Recover makes this node the only member, as voter at params->address, keeping its log; of
+// several survivors take the one with the highest (term, last index), and give the others its folder.
+// `params`: as for raft_cons_open, without loop and peers; `events` may be NULL (snapshot_check is used).
 struct raft_cons_files {
 	uint64_t cluster_id, node_id, term, vote, first_index, last_index, snapshot_index;
 	uint64_t configuration_index;

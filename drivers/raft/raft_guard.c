@@ -484,7 +484,7 @@ static void io_close(struct raft_io *io, raft_io_close_cb cb)
 	g->inner->close(g->inner, on_close);
 }
 
-static void unload(const struct guard_load *load)
+void guard_unload(const struct guard_load *load)
 {
 	void *batch = NULL;
 
@@ -521,7 +521,7 @@ static int io_load(struct raft_io *io, raft_term *term, raft_id *vote,
 	if (g->hooks->loaded != NULL)
 		rc = g->hooks->loaded(g->ctx, &load);
 	if (rc != 0) {
-		unload(&load);
+		guard_unload(&load);
 		return rc;
 	}
 	g->term = *term;

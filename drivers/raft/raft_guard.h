@@ -96,6 +96,8 @@ struct raft_guard {
 // callbacks given to `inner` are the guard's from then on. Lives as long as `raft`, whose io is to be g->io.
 void guard_wrap(struct raft_guard *g, struct raft_io *inner, struct raft *raft, uint32_t rules,
 	const struct guard_hooks *hooks, void *ctx);
+// Frees what an inner load gave and the library did not take.
+void guard_unload(const struct guard_load *load);
 // Frees what is held; after the inner close.
 void guard_drop(struct raft_guard *g);
 // This node leads and its barrier of this term is applied.

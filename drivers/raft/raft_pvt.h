@@ -181,6 +181,13 @@ bool fsm_reached(const struct raft_cons *c, uint64_t index);
 enum raft_cons_refusal fsm_check_snapshot(
 	struct raft_cons *c, const struct raft_snapshot *snapshot, const char **why);
 
+// raft_cons.c: the promise on disk against the library's metadata; writes it forward when it is one behind.
+enum raft_cons_refusal cons_check_promise(
+	struct raft_cons *c, const struct guard_load *load, const char **why);
+// The members in the newest configuration of what was loaded. Returns: their number, 0: none, -EBADMSG.
+int cons_members_of(
+	const struct guard_load *load, struct cons_member *members, uint32_t max, uint64_t *index);
+
 // raft_core.c
 void core_init(struct raft_cons *c);
 void core_fini(struct raft_cons *c);
