@@ -51,7 +51,7 @@ static void survivors_of_the_leader_go_on(void **state)
 		if (g.node[i].pid == 0)
 			continue;
 		node_wait(&g, i, "ready", 1);
-		assert_int_equal(node_propose(&g, i, "two"), CONS_OK);
+		node_propose_until_taken(&g, i, "two");
 		assert_int_equal(node_barrier(&g, i), CONS_OK);
 	}
 	for (uint64_t i = 1; i <= 3; i++) {
@@ -91,7 +91,7 @@ static void leadership_moves_where_it_is_told(void **state)
 	// Asked at a follower.
 	assert_int_equal(node_change(&g, 3, CONS_TRANSFER, 3, ""), CONS_OK);
 	node_wait(&g, 3, "leads", 1);
-	assert_int_equal(node_propose(&g, nodes_leader(&g), "goes on"), CONS_OK);
+	node_propose_until_taken(&g, nodes_leader(&g), "goes on");
 }
 
 static void a_leader_that_is_removed_hands_over_first(void **state)
@@ -103,7 +103,7 @@ static void a_leader_that_is_removed_hands_over_first(void **state)
 	assert_int_equal(node_change(&g, 1, CONS_REMOVE, 1, ""), CONS_OK);
 	node_kill(&g, 1);
 	node_wait(&g, nodes_leader(&g), "voters", 2);
-	assert_int_equal(node_propose(&g, nodes_leader(&g), "goes on"), CONS_OK);
+	node_propose_until_taken(&g, nodes_leader(&g), "goes on");
 }
 
 static void a_dead_voter_stops_changes_but_not_its_own_removal(void **state)
@@ -152,7 +152,7 @@ static void a_wiped_node_that_makes_its_own_group_is_left_alone(void **state)
 	leader = nodes_leader(&g);
 	assert_int_not_equal(leader, 3);
 	// Two are a majority and go on; the third leads nobody but itself and lets nobody in.
-	assert_int_equal(node_propose(&g, leader, "after"), CONS_OK);
+	node_propose_until_taken(&g, leader, "after");
 	node_wait_least(&g, 3, "refused", 1);
 	assert_int_equal(node_info(&g, 3, "voters"), 1);
 	assert_int_equal(node_info(&g, 3, "entries"), 0);
@@ -168,8 +168,7 @@ static void without_a_way_to_the_leader_nothing_is_taken(void **state)
 	assert_int_equal(node_barrier(&g, 2), CONS_NOT_LEADER);
 	assert_int_equal(node_change(&g, 2, CONS_PROMOTE, 2, ""), CONS_NOT_LEADER);
 	node_start(&g, 1, NODE_MEMBER, 0);
-	node_wait(&g, 2, "ready", 1);
-	assert_int_equal(node_propose(&g, 2, "somebody"), CONS_OK);
+	node_propose_until_taken(&g, 2, "somebody");
 }
 
 static void a_node_with_another_history_ends(void **state)
@@ -183,7 +182,7 @@ static void a_node_with_another_history_ends(void **state)
 	assert_int_equal(node_wait_end(&g, 3), RAFT_EXIT_HISTORY);
 	// The majority stays, however long it looks at it.
 	node_wait(&g, nodes_leader(&g), "connected", 2);
-	assert_int_equal(node_propose(&g, nodes_leader(&g), "goes on"), CONS_OK);
+	node_propose_until_taken(&g, nodes_leader(&g), "goes on");
 }
 
 static void of_two_with_different_histories_none_goes_on(void **state)
