@@ -218,7 +218,8 @@ META_ONLY static void a_large_one_is_prepared_before_it_runs_and_keeps_its_place
 	expect(f, "");
 	meta_queue_prepared(f->queue, big);
 	run(f);
-	expect(f, "stage a; stage a; stage a; close a; = big ok; stage a; stage a; stage a; close a; = second ok; "
+	expect(f, "stage a; stage a; stage a; close a; = big ok; stage a; stage a; stage a; close "
+		  "a; = second ok; "
 		  "remove a; "
 		  "= 1 ok; ");
 }
@@ -455,7 +456,11 @@ META_ONLY static void what_came_back_goes_first_and_in_its_order(void **state)
 	struct fixture *f = *state;
 
 	for (int i = 0; i < 300; i++)  // more than a batch
-		submit(f, i == 0 ? "first" : i == 299 ? "last" : NULL, "a",
+		submit(f,
+			i == 0     ? "first"
+			: i == 299 ? "last"
+				   : NULL,
+			"a",
 			i == 0     ? STORE_ADD
 			: i == 299 ? STORE_REMOVE
 				   : STORE_RESET,
