@@ -96,12 +96,14 @@ static void leadership_moves_where_it_is_told(void **state)
 
 static void a_leader_that_is_removed_hands_over_first(void **state)
 {
+	uint64_t leader;
+
 	nodes_form(&g, 3, 3);
-	node_wait(&g, 2, "connected", 3);
-	node_wait(&g, 3, "connected", 3);
-	assert_int_equal(node_info(&g, 1, "leads"), 1);
-	assert_int_equal(node_change(&g, 1, CONS_REMOVE, 1, ""), CONS_OK);
-	node_kill(&g, 1);
+	for (uint64_t i = 1; i <= 3; i++)
+		node_wait(&g, i, "connected", 3);
+	leader = nodes_leader(&g);
+	assert_int_equal(node_change(&g, leader, CONS_REMOVE, leader, ""), CONS_OK);
+	node_kill(&g, leader);
 	node_wait(&g, nodes_leader(&g), "voters", 2);
 	node_propose_until_taken(&g, nodes_leader(&g), "goes on");
 }
@@ -194,6 +196,49 @@ static void of_two_with_different_histories_none_goes_on(void **state)
 	assert_int_equal(node_wait_end(&g, 2), RAFT_EXIT_HISTORY);
 }
 
+static void a_node_of_another_cluster_or_key_cannot_join(void **state)
+{
+	nodes_form(&g, 1, 1);
+	g.node[2].cluster_id++;
+	node_start(&g, 2, NODE_JOIN, 1);
+	assert_int_equal(node_join_result(&g, 2), CONS_REFUSED);
+	assert_non_null(strstr(g.line, "other cluster id"));
+	g.node[3].key++;
+	node_start(&g, 3, NODE_JOIN, 1);
+	assert_int_equal(node_join_result(&g, 3), CONS_REFUSED);
+	assert_non_null(strstr(g.line, "other cluster key"));
+	assert_int_equal(node_info(&g, 1, "standbys"), 0);
+}
+
+static void without_a_key_a_group_works_too(void **state)
+{
+	g.authenticated = false;
+	nodes_form(&g, 3, 3);
+	assert_int_equal(node_propose(&g, 3, "a batch"), CONS_OK);
+}
+
+// The largest entry, and more of them at once than the leader takes, from every side.
+static void proposals_wait_for_their_turn_at_the_leader(void **state)
+{
+	char text[400];
+	uint64_t before;
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	nodes_form(&g, 3, 3);
+	node_wait(&g, 2, "ready", 1);
+	node_wait(&g, 3, "ready", 1);
+	before = node_info(&g, 1, "entries");
+	// Sent without waiting: the socket's order is the nodes'.
+	for (int i = 0; i < 8; i++)
+		for (uint64_t id = 2; id <= 3; id++)
+			node_propose_begin(&g, id, text);
+	for (int i = 0; i < 8; i++)
+		for (uint64_t id = 2; id <= 3; id++)
+			assert_int_equal(node_any_result(&g, id), CONS_OK);
+	node_wait(&g, 1, "entries", before + 16);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -209,6 +254,9 @@ int main(void)
 		T(without_a_way_to_the_leader_nothing_is_taken),
 		T(a_node_with_another_history_ends),
 		T(of_two_with_different_histories_none_goes_on),
+		T(a_node_of_another_cluster_or_key_cannot_join),
+		T(without_a_key_a_group_works_too),
+		T(proposals_wait_for_their_turn_at_the_leader),
 	};
 #undef T
 	return cmocka_run_group_tests(tests, NULL, NULL);
