@@ -495,8 +495,10 @@ enum raft_cons_refusal raft_cons_start(struct raft_cons *c, const char **why)
 		*why = c->why;
 		if (c->refusal != RAFT_REFUSED_NOT)
 			return c->refusal;
-		return core_refuse(c, refusal_of(rc), why, "%s: %s (%s)", c->dir, core_error(rc),
-			c->raft.errmsg);
+		// After the load the library only listens.
+		return core_refuse(c,
+			c->guard.loaded && rc == RAFT_IOERR ? RAFT_REFUSED_ADDRESS : refusal_of(rc),
+			why, "%s: %s (%s)", c->dir, core_error(rc), c->raft.errmsg);
 	}
 	c->started = true;
 	rc = raft_peers_start(c);
