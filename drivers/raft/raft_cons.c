@@ -561,6 +561,7 @@ static enum cons_status propose(void *cons, const uint8_t *data, uint32_t len, u
 	if (open == NULL)
 		return CONS_BUSY;
 	status = core_lead_propose(c, &origin, data, len);
+	c->own_waits = status == CONS_BUSY;
 	if (status == CONS_NOT_LEADER) {
 		status = raft_peers_propose(c, data, len, token);
 		c->stats.forwarded += status == CONS_OK;

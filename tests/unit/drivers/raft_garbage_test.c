@@ -43,7 +43,7 @@ static void expect_unshaken(void)
 {
 	for (uint64_t id = 1; id <= 2; id++)
 		assert_in_range(node_info(&g, id, "term"), term, term + 100);
-	node_propose_until_taken(&g, 2, "still here");
+	node_propose_until_done(&g, 2, "still here");
 }
 
 static int call(void)

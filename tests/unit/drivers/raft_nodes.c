@@ -413,6 +413,24 @@ static enum cons_status result_of(struct nodes *g, uint64_t id, uint64_t token)
 	return (enum cons_status)atoi(g->line + strlen(prefix));
 }
 
+uint64_t nodes_await_any(struct nodes *g)
+{
+	struct pollfd p[NODES_MAX];
+	uint32_t first;
+
+	for (uint32_t i = 0; i < NODES_MAX; i++)
+		p[i] = (struct pollfd){
+			.fd = g->node[i + 1].pid != 0 ? g->node[i + 1].fd : -1, .events = POLLIN};
+	if (poll(p, NODES_MAX, NODES_WAIT_MS) <= 0)
+		fail_msg("no node says anything");
+	// Another one first each time.
+	first = (uint32_t)g->token % NODES_MAX;
+	for (uint32_t i = 0; i < NODES_MAX; i++)
+		if (p[(first + i) % NODES_MAX].revents != 0)
+			return (first + i) % NODES_MAX + 1;
+	return 0;
+}
+
 void node_propose_begin(struct nodes *g, uint64_t id, const char *text)
 {
 	char line[512];
@@ -437,7 +455,7 @@ enum cons_status node_propose(struct nodes *g, uint64_t id, const char *text)
 	return result_of(g, id, g->token);
 }
 
-void node_propose_until_taken(struct nodes *g, uint64_t id, const char *text)
+void node_propose_until_done(struct nodes *g, uint64_t id, const char *text)
 {
 	const uint64_t deadline = time_now_ns() + NODES_WAIT_MS * NS_PER_MS;
 	enum cons_status status;
@@ -447,7 +465,7 @@ void node_propose_until_taken(struct nodes *g, uint64_t id, const char *text)
 		if (time_now_ns() > deadline)
 			fail_msg("node %" PRIu64 " takes nothing: %s", id, g->line);
 		poll(NULL, 0, 10);
-	} while (status == CONS_NOT_LEADER || status == CONS_BUSY);
+	} while (status == CONS_NOT_LEADER || status == CONS_BUSY || status == CONS_UNKNOWN);
 	assert_int_equal(status, CONS_OK);
 }
 

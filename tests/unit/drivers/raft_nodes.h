@@ -58,9 +58,11 @@ uint64_t nodes_leader(struct nodes *g);
 enum cons_status node_propose(struct nodes *g, uint64_t id, const char *text);
 // The same in two halves: any number may be under way.
 void node_propose_begin(struct nodes *g, uint64_t id, const char *text);
+// Waits until some node has said something. Returns: its id.
+uint64_t nodes_await_any(struct nodes *g);
 enum cons_status node_any_result(struct nodes *g, uint64_t id);
-// Again while it says that it was not taken: leadership may be moving.
-void node_propose_until_taken(struct nodes *g, uint64_t id, const char *text);
+// Again while it says that it was not taken or that nobody knows: leadership may be moving.
+void node_propose_until_done(struct nodes *g, uint64_t id, const char *text);
 enum cons_status node_barrier(struct nodes *g, uint64_t id);
 enum cons_status node_change(
 	struct nodes *g, uint64_t id, enum cons_change_op op, uint64_t target, const char *address);
