@@ -214,8 +214,7 @@ CONTROL_ONLY static void the_child_is_given_every_option_of_the_configuration(vo
 	static const char *const wanted[] = {"--run-dir", "--data-dir", "--node-id 5",
 		"--cluster-id 6", "--map-size 67108864", "--apply-wait-ms 20000",
 		"--journal-commits 2001", "--dedup-commits 2002", "--stage-commits 2003",
-		"--stages 17", "--feed-backlog 3145728", "--log-level error",
-		"--raft-auth off",
+		"--stages 17", "--feed-backlog 3145728", "--log-level error", "--raft-auth off",
 		"--election-ms 301", "--heartbeat-ms 51", "--snapshot-entries 3001",
 		"--snapshot-trailing 301", "--snapshot-log 4194304"};
 	struct fixture *f = *state;
