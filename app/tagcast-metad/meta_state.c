@@ -13,7 +13,7 @@
 #include "store_feed.h"
 
 #define COMPACT_STEPS_TURN 512u  // rows a turn with commits works off on the side
-#define COMPACT_STEPS_IDLE 8192u  // rows of a transaction made for it: about 10 ms
+#define COMPACT_STEPS_IDLE 4096u  // rows of a transaction made for it: about 5 ms
 
 // Members of the channel after each delta of one batch, in commit order.
 struct collected {
@@ -215,28 +215,21 @@ int meta_state_commit(void *ctx, const struct cons_commit *commits, uint32_t cou
 			rc == -ENOSPC
 				? " (disk or map full: make room, or start with a larger map size)"
 				: "");
-	return rc;
+	return rc == 0 ? (int)count : rc;
 }
 
-void meta_state_result(void *ctx, uint64_t token, enum cons_status status)
+void meta_state_result(void *ctx, uint64_t token, enum cons_status status, const char *why)
 {
 	struct meta_state *state = ctx;
 	struct meta_batch *batch;
 
+	(void)why;
 	// What committed was answered with its results already.
 	if (status == CONS_OK)
 		return;
 	batch = meta_queue_batch(state->queue, token);
 	if (batch != NULL)
 		meta_queue_refused(state->queue, batch, status);
-}
-
-int meta_state_restore(void *ctx, const void *source)
-{
-	(void)ctx;
-	(void)source;
-	LOG(LOG_ERROR, "store", "STORE_RESTORE", "a one-node group has no snapshots to restore");
-	return -ENOTSUP;
 }
 
 int meta_state_compact(struct meta_state *state)

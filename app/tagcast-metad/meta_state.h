@@ -39,8 +39,8 @@ static inline uint64_t meta_state_delta_bytes(const struct store_delta *delta)
 
 // cons_events.on_commit and on_result; ctx is the meta_state.
 int meta_state_commit(void *ctx, const struct cons_commit *commits, uint32_t count) META_ONLY;
-void meta_state_result(void *ctx, uint64_t token, enum cons_status status) META_ONLY;
-int meta_state_restore(void *ctx, const void *source);
+void meta_state_result(
+	void *ctx, uint64_t token, enum cons_status status, const char *why) META_ONLY;
 
 // A bounded piece of compaction in a transaction of its own. Returns: 0 or -errno.
 int meta_state_compact(struct meta_state *state) META_ONLY;

@@ -62,6 +62,13 @@ void cons_local_destroy(struct cons_local *c)
 	free(c);
 }
 
+const char *cons_role_name(enum cons_role role)
+{
+	static const char *const name[] = {"voter", "standby", "spare"};
+
+	return (uint32_t)role < sizeof(name) / sizeof(name[0]) ? name[role] : "unknown";
+}
+
 static enum cons_status propose(void *cons, const uint8_t *data, uint32_t len, uint64_t token)
 {
 	struct cons_local *c = cons;
@@ -104,22 +111,48 @@ static void info(void *cons, struct cons_info *out)
 		.node_id = c->node_id,
 		.leader_id = c->node_id,
 		.term = 1,
+		.last_index = c->applied,
 		.commit_index = c->applied,
 		.applied_index = c->applied,
 		.voters = 1,
 		.is_leader = 1,
+		.is_ready = c->failed == 0,
 	};
 }
 
-static int turn(void *cons, uint64_t now_ns)
+static enum cons_status change(void *cons, const struct cons_change *what, uint64_t token)
+{
+	const struct cons_local *c = cons;
+
+	(void)what;
+	c->events->on_result(c->ctx, token, CONS_REFUSED, "a group of one node for good");
+	return CONS_OK;
+}
+
+static uint32_t members(void *cons, struct cons_member *out, uint32_t max)
+{
+	const struct cons_local *c = cons;
+
+	if (max == 0)
+		return 0;
+	*out = (struct cons_member){.id = c->node_id,
+		.role = CONS_VOTER,
+		.is_leader = 1,
+		.connected = 1,
+		.applied_index = c->applied};
+	return 1;
+}
+
+static int turn(void *cons, uint64_t now_ns, uint8_t *busy)
 {
 	struct cons_local *c = cons;
 	struct item *items = c->queue;
 	const uint32_t count = c->count;
-	uint32_t commits = 0;
+	uint32_t commits = 0, taken = 0;
 	int rc = 0;
 
 	(void)now_ns;
+	(void)busy;
 	if (c->failed != 0)
 		return c->failed;
 	if (count == 0)
@@ -138,8 +171,12 @@ static int turn(void *cons, uint64_t now_ns)
 			};
 			commits++;
 		}
-	if (commits != 0)
-		rc = c->events->on_commit(c->ctx, c->commits, commits);
+	// A consumer may take less than it is offered; here nobody else waits for the loop.
+	while (taken < commits && rc >= 0) {
+		rc = c->events->on_commit(c->ctx, c->commits + taken, commits - taken);
+		taken += rc > 0 ? (uint32_t)rc : 0;
+	}
+	rc = rc > 0 ? 0 : rc;
 	if (rc == 0)
 		c->applied += commits;
 	else
@@ -148,7 +185,7 @@ static int turn(void *cons, uint64_t now_ns)
 	for (uint32_t i = 0; i < count; i++) {
 		free(items[i].data);
 		if (rc == 0)
-			c->events->on_result(c->ctx, items[i].token, CONS_OK);
+			c->events->on_result(c->ctx, items[i].token, CONS_OK, "");
 	}
 	return rc;
 }
@@ -156,6 +193,8 @@ static int turn(void *cons, uint64_t now_ns)
 const struct cons_ops cons_local_ops = {
 	.propose = propose,
 	.barrier = barrier,
+	.change = change,
 	.info = info,
+	.members = members,
 	.turn = turn,
 };

@@ -124,28 +124,22 @@ static int on_commit(void *ctx, const struct cons_commit *commits, uint32_t coun
 	store_map_fail(map, 0, 0);
 	for (uint32_t i = 0; i < count && n == 1; i++)
 		committed(s, commits[i].token, commits[i].index, &results[i]);
-	return n == 1 ? 0 : -EIO;
+	return n == 1 ? (int)count : -EIO;
 }
 
-static void on_result(void *ctx, uint64_t token, enum cons_status status)
+static void on_result(void *ctx, uint64_t token, enum cons_status status, const char *why)
 {
 	struct sim *s = ctx;
+
+	(void)why;
 
 	if (status != CONS_OK)
 		s->mutation[TOKEN_MUTATION(token)].open = false;
 }
 
-static int on_restore(void *ctx, const void *source)
-{
-	(void)ctx;
-	(void)source;
-	return -ENOTSUP;
-}
-
 static const struct cons_events events = {
 	.on_commit = on_commit,
 	.on_result = on_result,
-	.on_restore = on_restore,
 };
 
 static int start(struct sim *s)
@@ -416,6 +410,7 @@ static void feed_deliver(struct sim *s)
 void sim_meta_step(struct sim *s)
 {
 	struct sim_meta *m = s->meta;
+	uint8_t busy = 0;
 
 	if (m->cons == NULL) {
 		if (s->now_ns < m->down_until_ns && !s->quiet)
@@ -425,7 +420,7 @@ void sim_meta_step(struct sim *s)
 			return;
 	}
 	more_chunks(s);
-	if (cons_local_ops.turn(m->cons, s->now_ns) < 0 && !m->failing)
+	if (cons_local_ops.turn(m->cons, s->now_ns, &busy) < 0 && !m->failing)
 		sim_fail(s, "cons turn failed");
 	if (m->failing) {
 		m->failing = false;

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+// cons_ops over libraft 0.15, which is safe only behind the guard in this folder. The one door to raft.h.
+// Owns the folder DIR: the library's log, metadata and snapshots, and our sidecar. Context: the loop that
+// was given; every call, every callback. A fault of the disk or of the library ends the process with
+// _exit: the log is intact on disk, a restart is the repair.
+//
+//   raft_cons.c      open, start, propose, barrier, turn; the cons_ops
+//   raft_guard.*     our raft_io around the library's: persisted position, leader barrier, held messages
+//   raft_fsm.c       entries in, copied to a queue and offered to the consumer in bounded turns; snapshots
+//   raft_sidecar.*   who this is and what it promised, checksummed: cluster, node, life, term, vote
+//   raft_transport.* listening, connecting, time-outs; streams pass a handshake before anybody reads them
+//   raft_hello.*     the handshake as bytes in, bytes out
+//   raft_side.*      frames between meta processes beside Raft's own: proposals to the leader, barriers,
+//                    changes of members, history
+//   raft_peer.*      the side connections
+//   raft_chain.*     history: (index, chain) pairs of others against our own
+//   raft_member.*    changes of members, step by step
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "cons.h"
+
+struct raft_cons;
+
+#define RAFT_KEY_BYTES 32u
+
+struct raft_cons_params {
+	struct uv_loop_s *loop;
+	const char *dir;  // made when absent
+	uint64_t node_id, cluster_id;
+	char address
+		[CONS_ADDRESS_MAX];  // literal "a.b.c.d:port" others reach us at; "" listens nowhere
+	char bind[CONS_ADDRESS_MAX];  // where to listen; "": at `address`
+	bool authenticated;
+	uint8_t key[RAFT_KEY_BYTES];  // of the cluster; all peers hold it
+	uint32_t election_ms, heartbeat_ms;
+	uint32_t snapshot_entries, snapshot_trailing;
+	uint64_t snapshot_log_bytes;  // a snapshot also after so much log
+	uint64_t applied_index;  // of the consumer's store: what is in it is not offered again
+	const struct cons_events *events;
+	void *ctx;
+};
+
+enum raft_cons_state {
+	RAFT_CONS_EMPTY,  // no group yet: raft_cons_bootstrap or raft_cons_join
+	RAFT_CONS_MEMBER,  // runs, or may run after raft_cons_start
+};
+
+// Why an open or start was refused; the caller says it and what to do, and ends.
+enum raft_cons_refusal {
+	RAFT_REFUSED_NOT = 0,
+	RAFT_REFUSED_LIBRARY,  // not the version this was built and tested with
+	RAFT_REFUSED_FOREIGN,  // files of another cluster or node
+	RAFT_REFUSED_NEWER,  // format of a later version
+	RAFT_REFUSED_AMNESIA,  // acknowledged data is missing: remove the id, add a new one
+	RAFT_REFUSED_DAMAGED,  // log, snapshot, metadata or sidecar
+	RAFT_REFUSED_ADDRESS,  // address in use, or not ours
+	RAFT_REFUSED_SPACE,  // no room
+	RAFT_REFUSED_LOCKED,  // another process has the folder
+	RAFT_REFUSED_FAULT,  // anything else of the system
+};
+
+// Opens the folder, takes its lock and checks what is in it. Nothing runs yet.
+// Returns: 0 with *state set; otherwise what was refused, with a text in `why` valid until the next call.
+enum raft_cons_refusal raft_cons_open(const struct raft_cons_params *params,
+	struct raft_cons **cons, enum raft_cons_state *state, const char **why);
+// Frees what an open that is not started holds. A started one ends with the process (raft_cons_stop).
+void raft_cons_discard(struct raft_cons *cons);
+
+// EMPTY to MEMBER: makes a group of this node alone. By an operator's word only.
+enum raft_cons_refusal raft_cons_bootstrap(struct raft_cons *cons, const char **why);
+// EMPTY to MEMBER: asks the member at `via` (literal address:port) to add this node as standby;
+// on_result(token) says how that ended.
+enum raft_cons_refusal raft_cons_join(
+	struct raft_cons *cons, const char *via, uint64_t token, const char **why);
+// Runs a MEMBER.
+enum raft_cons_refusal raft_cons_start(struct raft_cons *cons, const char **why);
+
+// Graceful end: takes no more proposals, hands leadership over, waits for what is in flight.
+// raft_cons_stopped turns true when the caller may sync its store and _exit(0).
+void raft_cons_stop(struct raft_cons *cons);
+bool raft_cons_stopped(const struct raft_cons *cons);
+
+// Offline, on a folder that no process runs: makes this node the only voter, keeping its log. Of several
+// survivors take the one with the highest (term, last index).
+struct raft_cons_files {
+	uint64_t cluster_id, node_id, term, vote, first_index, last_index, snapshot_index;
+	uint64_t configuration_index;
+	uint32_t members;
+	struct cons_member member[CONS_MEMBERS_MAX];
+};
+enum raft_cons_refusal raft_cons_inspect(
+	const char *dir, struct raft_cons_files *files, const char **why);
+enum raft_cons_refusal raft_cons_recover(
+	const struct raft_cons_params *params, struct raft_cons_files *files, const char **why);
+
+// Counters for status and metrics.
+struct raft_cons_stats {
+	uint64_t proposals, forwarded, commits, replays_skipped, queue_entries, queue_bytes;
+	uint64_t barriers, held_messages, clamped_votes, skipped_ticks, held_timeouts;
+	uint64_t handshakes_refused, connections_in, connections_out, side_frames_refused;
+	uint64_t snapshots, snapshot_bytes, restores, elections;
+	uint64_t chain_checked, log_bytes;
+};
+void raft_cons_stats(const struct raft_cons *cons, struct raft_cons_stats *stats);
+extern const struct cons_ops raft_cons_ops;
