@@ -254,6 +254,20 @@ static void lane_frames(uint32_t t)
 	sink = sum;
 }
 
+static void lane_bursts(uint32_t t)
+{
+	uint64_t in[FRAMES], sum = 0;
+
+	for (uint32_t i = 0; i < FRAMES; i++)
+		in[i] = t + i;
+	must(wq_spsc_push_burst(&frames, in, FRAMES) == FRAMES &&
+			wq_spsc_pop_burst(&frames, in, FRAMES) == FRAMES,
+		"a burst");
+	for (uint32_t i = 0; i < FRAMES; i++)
+		sum += in[i];
+	sink = sum;
+}
+
 static void queue_frames(uint32_t t)
 {
 	uint64_t in[FRAMES];
@@ -283,16 +297,19 @@ static void rte_frames(uint32_t t)
 
 static void frames_between_workers(void)
 {
-	double now[BENCH_ROUNDS], queue[BENCH_ROUNDS], ring[BENCH_ROUNDS];
+	double now[BENCH_ROUNDS], bursts[BENCH_ROUNDS], queue[BENCH_ROUNDS], ring[BENCH_ROUNDS];
 
 	for (uint32_t r = 0; r < BENCH_ROUNDS; r++) {
 		now[r] = MEASURE(FRAMES, lane_frames(t));
+		bursts[r] = MEASURE(FRAMES, lane_bursts(t));
 		queue[r] = MEASURE(FRAMES, queue_frames(t));
 		ring[r] = MEASURE(FRAMES, rte_frames(t));
 	}
 	bench_head("worker to worker, frames of a worker without a transmit queue, bursts of 32");
 	bench_row("frame: lane, singly", now, "wq, one and one", queue, BENCH_NONE);
 	bench_row("frame: lane, singly", now, "rte_ring SP/SC", ring, BENCH_NONE);
+	bench_row("frame: lane, in bursts", bursts, "wq, one and one", queue, BENCH_MOST(1));
+	bench_row("frame: lane, in bursts", bursts, "rte_ring SP/SC", ring, BENCH_MOST(1.5));
 }
 
 int main(void)

@@ -5,7 +5,7 @@
 // Usage: wq_property [--ops N] [--seed N]
 // A round is one queue with random parameters, 1 to 64 submitters, 1 to 8 workers; it is closed after the
 // submitters are done or at any moment before, with a deadline or without. An operation is a submit, burst,
-// waiting submit, cancel or close. Prints what it did; exit 1 with the round's parameters on a violation.
+// waiting submit, cancel or close. Every eighth round is a lane (wq_spsc.h). Prints what it did; exit 1 with the round's parameters on a violation.
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -18,6 +18,7 @@
 #include "base_time.h"
 #include "pool.h"
 #include "wq.h"
+#include "wq_spsc.h"
 
 #define SUBMITTERS_MAX 64u
 #define WORKERS_MAX 8u
@@ -325,6 +326,94 @@ static uint64_t play(struct round *r, uint64_t *random)
 	return ops;
 }
 
+// --- the lane ------------------------------------------------------------------------------------------------
+
+struct lane_round {
+	struct wq_spsc ring;
+	struct round *round;
+	uint64_t random[2];
+	uint32_t items;
+	_Atomic uint32_t sent;
+	uint64_t ops;
+};
+
+static void *lane_producer(void *arg)
+{
+	struct lane_round *l = arg;
+	uint64_t items[16];
+
+	for (uint32_t at = 0; at < l->items;) {
+		const uint32_t kind = below(&l->random[0], 3), left = l->items - at;
+		uint32_t n = kind == 0 ? 1 + below(&l->random[0], 16) : 1;
+
+		n = n < left ? n : left;
+		for (uint32_t i = 0; i < n; i++)
+			items[i] = ~(uint64_t)(at + i);
+		if (kind == 0) {
+			n = wq_spsc_push_burst(&l->ring, items, n);
+		} else if (kind == 1) {
+			n = wq_spsc_push(&l->ring, items);
+		} else {
+			uint64_t *slot = wq_spsc_reserve(&l->ring);
+
+			n = slot != NULL;
+			if (n == 1) {
+				*slot = items[0];
+				wq_spsc_commit(&l->ring);
+			}
+		}
+		at += n;
+		l->ops++;
+		atomic_store_explicit(&l->sent, at, memory_order_release);
+		if (n == 0)
+			sched_yield();
+	}
+	return NULL;
+}
+
+static uint64_t play_lane(struct round *r, uint64_t *random)
+{
+	struct lane_round l = {.round = r, .items = 2000u << below(random, 6)};
+	const uint32_t capacity = 2u << below(random, 10);
+	uint64_t items[16];
+	pthread_t producer;
+
+	r->params.capacity = capacity;
+	l.random[0] = random_next(random) | 1;
+	l.random[1] = random_next(random) | 1;
+	if (wq_spsc_init(&l.ring, capacity, sizeof(uint64_t)) != 0 ||
+		pthread_create(&producer, NULL, lane_producer, &l) != 0)
+		abort();
+	for (uint32_t at = 0; at < l.items;) {
+		uint32_t n = below(&l.random[1], 17);
+		const uint32_t sent = atomic_load_explicit(&l.sent, memory_order_acquire);
+
+		if (wq_spsc_depth(&l.ring) > capacity || (int32_t)(sent - at) > (int32_t)capacity)
+			fail(r, "a lane deeper than its capacity", sent - at, capacity);
+		if (n > 0) {
+			n = wq_spsc_pop_burst(&l.ring, items, n);
+		} else {
+			const uint64_t *slot = wq_spsc_peek(&l.ring);
+
+			n = slot != NULL;
+			if (n == 1) {
+				items[0] = *slot;
+				wq_spsc_drop(&l.ring);
+			}
+		}
+		for (uint32_t i = 0; i < n; i++, at++)
+			if (items[i] != ~(uint64_t)at)
+				fail(r, "a lane out of order", ~items[i], at);
+		if (n == 0)
+			sched_yield();
+	}
+	pthread_join(producer, NULL);
+	if (wq_spsc_depth(&l.ring) != 0)
+		fail(r, "items are left in a lane", wq_spsc_depth(&l.ring), 0);
+	wq_spsc_fini(&l.ring);
+	return l.ops;
+}
+
 int main(int argc, char **argv)
 {
 	static struct round r;
@@ -350,6 +439,10 @@ int main(int argc, char **argv)
 											<< 20;
 
 		choose(&r, &random, want - ops);
+		if (r.number % 8 == 7) {
+			ops += play_lane(&r, &random);
+			continue;
+		}
 		ops += play(&r, &random);
 		abandoned += r.abandoned;
 		timeouts += r.close_rc == -ETIMEDOUT;

@@ -97,6 +97,54 @@ static void the_index_may_wrap(void **state)
 	wq_spsc_fini(&ring);
 }
 
+static void bursts_go_around_the_end(void **state)
+{
+	uint32_t in[8], out[8], sent = UINT32_MAX - 20, taken = sent;
+	struct wq_spsc ring;
+
+	assert_int_equal(wq_spsc_init(&ring, 8, 4), 0);
+	atomic_store(&ring.head, sent);
+	atomic_store(&ring.tail, sent);
+	ring.head_cached = ring.tail_cached = sent;
+	for (uint32_t round = 0; round < 100; round++) {
+		const uint32_t n = 1 + round * 7 % 8, room = 8 - (sent - taken);
+
+		for (uint32_t i = 0; i < n; i++)
+			in[i] = sent + i;
+		assert_int_equal(wq_spsc_push_burst(&ring, in, n), n < room ? n : room);
+		sent += n < room ? n : room;
+		assert_int_equal(wq_spsc_depth(&ring), sent - taken);
+		const uint32_t some = sent - taken, want = 1 + round * 5 % 8;
+		const uint32_t got = wq_spsc_pop_burst(&ring, out, want);
+
+		assert_int_equal(got, want < some ? want : some);
+		for (uint32_t i = 0; i < got; i++)
+			assert_int_equal(out[i], taken++);
+	}
+	assert_int_equal(wq_spsc_pop_burst(&ring, out, 8), sent - taken);
+	assert_int_equal(wq_spsc_pop_burst(&ring, out, 8), 0);
+	wq_spsc_fini(&ring);
+}
+
+static void bursts_and_single_items_mix(void **state)
+{
+	uint64_t items[6] = {0, 1, 2, 3, 4, 5}, more = 6;
+	struct wq_spsc ring;
+
+	assert_int_equal(wq_spsc_init(&ring, 8, 8), 0);
+	assert_int_equal(wq_spsc_push_burst(&ring, items, 6), 6);
+	assert_true(wq_spsc_push(&ring, &more));
+	for (uint64_t i = 0; i < 2; i++) {
+		assert_int_equal(*(uint64_t *)wq_spsc_peek(&ring), i);
+		wq_spsc_drop(&ring);
+	}
+	assert_int_equal(wq_spsc_pop_burst(&ring, items, 6), 5);
+	for (uint64_t i = 0; i < 5; i++)
+		assert_int_equal(items[i], i + 2);
+	assert_null(wq_spsc_peek(&ring));
+	wq_spsc_fini(&ring);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -104,6 +152,8 @@ int main(void)
 		cmocka_unit_test(bad_sizes_are_refused),
 		cmocka_unit_test(two_threads_keep_order_and_content),
 		cmocka_unit_test(the_index_may_wrap),
+		cmocka_unit_test(bursts_go_around_the_end),
+		cmocka_unit_test(bursts_and_single_items_mix),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
