@@ -15,7 +15,6 @@
 	X(WQ_L_PORT_EVENTS, "port", "control", "events", "normal") \
 	X(WQ_L_PORT_COMMANDS, "port", "workers", "commands", "normal") \
 	X(WQ_L_PORT_FRAMES, "port", "workers", "frames", "high") \
-	X(WQ_L_PREPARE, "meta", "prepare", "mutations", "low") \
 	X(WQ_L_TEST, "test", "test", "test", "normal")
 
 enum wq_label {
@@ -72,5 +71,5 @@ struct wq_sample {
 	uint32_t busy, workers;  // of all instances; workers 0: polled between other work
 	uint64_t admitted, run, failed, abandoned;
 	uint64_t rejected[WQ_REJECT_COUNT];
-	struct wq_times wait, times;  // in the queue, in the handler; one item of WQ_SAMPLE
+	struct wq_times wait, times;  // in the queue, in the handler; of the items that are timed
 };
