@@ -14,7 +14,7 @@
 #include "meta_queue.h"
 
 #define WAIT_NS (10 * NS_PER_S)
-#define FENCE_NS (1 * NS_PER_S)
+#define APPLY_WAIT_NS (1 * NS_PER_S)
 
 struct fixture {
 	struct meta_queue *queue;
@@ -70,7 +70,7 @@ static void done(void *ctx, struct mutation *m)
 
 	if (m->owner != NULL)
 		tell(f, "= %s %s%s%s; ", (const char *)m->owner, outcomes[m->outcome],
-			m->fenced ? " fenced" : "",
+			m->applied ? " applied" : "",
 			m->outcome == MUTATION_OK && m->result.code > STORE_R_NO_CHANGE
 				? store_result_name(m->result.code)
 				: "");
@@ -82,7 +82,7 @@ META_ONLY static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 	const struct meta_queue_params params = {.stages = 2,
 		.wait_ns = WAIT_NS,
-		.fence_wait_ns = FENCE_NS,
+		.apply_wait_ns = APPLY_WAIT_NS,
 		.stage_id_first = 100,
 		.cons = &cons,
 		.cons_ctx = f,
@@ -332,16 +332,16 @@ META_ONLY static void the_answer_waits_for_the_fast_process(void **state)
 {
 	struct fixture *f = *state;
 
-	meta_queue_fence(f->queue, true, 0);
+	meta_queue_applied(f->queue, true, 0);
 	submit(f, "1", "a", STORE_ADD, 1);
 	submit(f, "2", "a", STORE_ADD, 1);
 	run(f);
 	expect(f, "add a; add a; ");
-	meta_queue_fence(f->queue, true, 1);
-	expect(f, "= 1 ok fenced; ");
+	meta_queue_applied(f->queue, true, 1);
+	expect(f, "= 1 ok applied; ");
 	// It goes away: it may return within the wait.
-	meta_queue_fence(f->queue, false, 0);
-	f->now += FENCE_NS - 1;
+	meta_queue_applied(f->queue, false, 0);
+	f->now += APPLY_WAIT_NS - 1;
 	run(f);
 	expect(f, "");
 	f->now += 1;
@@ -358,7 +358,7 @@ META_ONLY static void a_refusal_by_the_store_waits_for_nobody(void **state)
 {
 	struct fixture *f = *state;
 
-	meta_queue_fence(f->queue, true, 0);
+	meta_queue_applied(f->queue, true, 0);
 	submit(f, "1", "a", STORE_CHANNEL_REMOVE, 0);
 	f->code[STORE_CHANNEL_REMOVE] = STORE_R_NOT_FOUND;
 	run(f);
