@@ -2,7 +2,7 @@
 // tagcast-metad: the meta process. One libuv loop does everything: requests in, one synced transaction a
 // turn, deltas and answers out. Crash-only: a fault ends it, a restart goes on from the store.
 //
-// One turn, after the loop has polled: time-outs, fill batches, consensus (which commits), feed, fence,
+// One turn, after the loop has polled: time-outs, fill batches, consensus (which commits), feed, what was applied,
 // and when nothing else is to be done a bounded piece of compaction.
 #include "metad.h"
 
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base_log.h"
+#include "base_privilege.h"
 #include "base_time.h"
 #include "cons_local.h"
 
@@ -38,13 +39,13 @@ static void fault(const char *what, int rc)
 	_exit(EX_IOERR);
 }
 
-static void update_fence(struct metad *metad) META_ONLY;
-static void update_fence(struct metad *metad)
+static void update_applied(struct metad *metad) META_ONLY;
+static void update_applied(struct metad *metad)
 {
 	uint64_t applied;
-	const bool connected = meta_feed_fence(metad->feed, &applied);
+	const bool connected = meta_feed_applied(metad->feed, &applied);
 
-	meta_queue_fence(metad->queue, connected, applied);
+	meta_queue_applied(metad->queue, connected, applied);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -90,7 +91,7 @@ static void turn(struct metad *metad)
 	int rc;
 
 	metad->state.now_ns = now_ns;
-	update_fence(metad);
+	update_applied(metad);
 	meta_queue_tick(metad->queue, now_ns);
 	meta_queue_fill(metad->queue);
 	rc = metad->cons_ops->turn(metad->cons, now_ns, &more);
@@ -148,7 +149,7 @@ static void on_feed(uv_poll_t *poll, int status, int events)
 	(void)status;
 	(void)events;
 	meta_feed_process(metad->feed, time_now_ns());
-	update_fence(metad);
+	update_applied(metad);
 }
 
 static void on_stop(uv_signal_t *handle, int signum)
@@ -242,7 +243,7 @@ static int start_queue(struct metad *metad)
 	struct meta_queue_params params = {
 		.stages = o->stages,
 		.wait_ns = o->stage_wait_ns,
-		.fence_wait_ns = o->fence_wait_ns,
+		.apply_wait_ns = o->apply_wait_ns,
 		.cons = metad->cons_ops,
 		.cons_ctx = metad->cons,
 		.done = metad_mutation_done,
@@ -309,6 +310,20 @@ static void end_feed(struct metad *metad)
 	meta_feed_close(metad->feed);
 }
 
+// Nothing it does needs any privilege: files and sockets of its own user.
+static int give_up_privileges(struct metad *metad)
+{
+	const int rc = privilege_drop(0);
+
+	(void)metad;
+	if (rc == -ETIMEDOUT)
+		LOG(LOG_WARN, "meta", "META_PRIVILEGES", "a thread has kept its privileges");
+	else if (rc != 0)
+		LOG(LOG_ERROR, "meta", "META_PRIVILEGES", "privileges cannot be given up: %s",
+			strerror(-rc));
+	return rc == 0 || rc == -ETIMEDOUT ? 0 : EX_OSERR;
+}
+
 static int start_loop(struct metad *metad)
 {
 	uv_loop_t *loop = &metad->loop;
@@ -356,6 +371,7 @@ static const struct part {
 	void (*end)(struct metad *metad);
 } parts[] = {
 	{"store", start_state, end_state},
+	{"privileges", give_up_privileges, NULL},
 	{"consensus", start_cons, end_cons},
 	{"queue", start_queue, end_queue},
 	{"control socket", start_ctl, end_ctl},
@@ -401,7 +417,8 @@ int main(int argc, char **argv)
 			(unsigned long long)metad.state.position.commit);
 	}
 	while (started > 0)
-		parts[--started].end(&metad);
+		if (parts[--started].end != NULL)
+			parts[started].end(&metad);
 	role_drop_meta();
 	return rc;
 }

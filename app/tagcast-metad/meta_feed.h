@@ -15,7 +15,7 @@
 
 struct meta_feed;
 
-// Listens at `path` as ctl_listen does. `node_id`: subscribers that name it count for the fence.
+// Listens at `path` as ctl_listen does. `node_id`: subscribers that name it count for what is applied.
 // Returns: 0 or -errno.
 int meta_feed_open(const char *path, uint64_t node_id, uint64_t backlog_bytes,
 	struct meta_state *state, struct meta_feed **feed);
@@ -31,10 +31,10 @@ int meta_feed_pump(struct meta_feed *feed, uint64_t now_ns) META_ONLY;
 uint64_t meta_feed_tick(struct meta_feed *feed, uint64_t now_ns) META_ONLY;
 
 // What the fast process of this node acts on: the least of its connections. Returns: connected?
-bool meta_feed_fence(const struct meta_feed *feed, uint64_t *applied) META_ONLY;
+bool meta_feed_applied(const struct meta_feed *feed, uint64_t *applied) META_ONLY;
 
 struct meta_feed_info {
-	uint32_t subscribers, fencing;
+	uint32_t subscribers, own;
 	uint64_t accepted, resyncs, lagged, protocol_errors, deltas;
 	uint64_t least_sent, least_applied;
 };

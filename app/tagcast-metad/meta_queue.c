@@ -28,7 +28,7 @@ struct gate {
 
 struct meta_queue {
 	struct meta_queue_params params;
-	struct mutation_list runnable, slot, retry, fence, other;
+	struct mutation_list runnable, slot, retry, apply, other;
 	struct gate *gates;
 	uint64_t next_stage_id;
 	uint32_t stages_open;
@@ -160,10 +160,10 @@ static void done(struct meta_queue *q, struct mutation *m)
 	q->info.pending_bytes -= m->charged;
 	if (m->outcome == MUTATION_BUSY)
 		q->info.timed_out++;
-	else if (m->outcome == MUTATION_OK && m->fenced)
-		q->info.fenced++;
+	else if (m->outcome == MUTATION_OK && m->applied)
+		q->info.applied++;
 	else if (m->outcome == MUTATION_OK)
-		q->info.unfenced++;
+		q->info.unapplied++;
 	q->params.done(q->params.ctx, m);
 }
 
@@ -184,13 +184,13 @@ static void finish(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
 	m->uids = NULL;
 	q->info.pending_bytes -= m->charged;
 	m->charged = 0;
-	m->fenced = applied && q->connected && q->applied >= m->result.commit;
-	if (!applied || m->fenced || !q->connected) {
+	m->applied = applied && q->connected && q->applied >= m->result.commit;
+	if (!applied || m->applied || !q->connected) {
 		done(q, m);
 		return;
 	}
-	m->deadline_ns = now_ns + q->params.fence_wait_ns;
-	list_push(&q->fence, m, MUTATION_FENCE);
+	m->deadline_ns = now_ns + q->params.apply_wait_ns;
+	list_push(&q->apply, m, MUTATION_APPLY_WAIT);
 }
 
 static void fail(struct meta_queue *q, struct mutation *m, enum mutation_outcome outcome)
@@ -220,7 +220,7 @@ void meta_queue_destroy(struct meta_queue *q)
 	list_drain(q, &q->runnable);
 	list_drain(q, &q->slot);
 	list_drain(q, &q->retry);
-	list_drain(q, &q->fence);
+	list_drain(q, &q->apply);
 	list_drain(q, &q->other);
 	while (q->gates != NULL) {
 		struct gate *gate = q->gates;
@@ -526,9 +526,9 @@ void meta_queue_refused(struct meta_queue *q, struct meta_batch *batch, enum con
 	batch->count = batch->len = 0;
 }
 
-// --- time and fence -----------------------------------------------------------------------------------------
+// --- time and what was applied -----------------------------------------------------------------------------------------
 
-void meta_queue_fence(struct meta_queue *q, bool connected, uint64_t applied)
+void meta_queue_applied(struct meta_queue *q, bool connected, uint64_t applied)
 {
 	struct mutation *next;
 
@@ -538,10 +538,10 @@ void meta_queue_fence(struct meta_queue *q, bool connected, uint64_t applied)
 	q->applied = applied;
 	if (!connected)
 		return;  // it may come back within the wait
-	for (struct mutation *m = q->fence.first; m != NULL; m = next) {
+	for (struct mutation *m = q->apply.first; m != NULL; m = next) {
 		next = m->next;
 		if (m->result.commit <= applied) {
-			m->fenced = true;
+			m->applied = true;
 			done(q, m);
 		}
 	}
@@ -577,16 +577,16 @@ void meta_queue_tick(struct meta_queue *q, uint64_t now_ns)
 		if (m->retry_ns <= now_ns)
 			list_move(&q->runnable, m, MUTATION_RUNNABLE);
 	}
-	while (q->fence.first != NULL && q->fence.first->deadline_ns <= now_ns)
-		done(q, q->fence.first);
+	while (q->apply.first != NULL && q->apply.first->deadline_ns <= now_ns)
+		done(q, q->apply.first);
 }
 
 uint64_t meta_queue_next_ns(const struct meta_queue *q)
 {
 	uint64_t next_ns = UINT64_MAX;
 
-	if (q->fence.first != NULL)
-		next_ns = q->fence.first->deadline_ns;
+	if (q->apply.first != NULL)
+		next_ns = q->apply.first->deadline_ns;
 	if (q->slot.first != NULL && q->slot.first->deadline_ns < next_ns)
 		next_ns = q->slot.first->deadline_ns;
 	for (const struct mutation *m = q->retry.first; m != NULL; m = m->next)
@@ -615,7 +615,7 @@ void meta_queue_info(const struct meta_queue *q, struct meta_queue_info *info)
 {
 	*info = q->info;
 	info->runnable = q->runnable.count;
-	info->fence_waiting = q->fence.count;
+	info->apply_waiting = q->apply.count;
 	info->stages_open = q->stages_open;
 	info->gated = 0;
 	for (const struct gate *gate = q->gates; gate != NULL; gate = gate->next)

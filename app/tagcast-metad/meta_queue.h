@@ -16,8 +16,8 @@
 #define META_BATCHES 2u  // proposals in flight
 #define META_BATCH_COMMANDS 256u
 #define META_BATCH_BYTES (64u * 1024u)  // a batch is closed at this size; one command may be larger
-#define META_CHUNK_BYTES (48u * 1024u)  // UIDs of one staged chunk
-#define META_INLINE_BYTES (96u * 1024u)  // UIDs of one unstaged command
+#define META_CHUNK_BYTES (32u * 1024u)  // UIDs of one staged chunk
+#define META_INLINE_BYTES (24u * 1024u)  // UIDs of one unstaged command
 #define META_PENDING_BYTES_MAX (256u * 1024u * 1024u)  // UIDs of all mutations that wait
 #define META_PENDING_MAX 70000u  // mutations; 64 clients with 1024 requests each fit
 
@@ -28,7 +28,7 @@ enum mutation_state {
 	MUTATION_RUNNABLE,
 	MUTATION_SENT,  // all commands so far are in flight
 	MUTATION_RETRY,  // the channel was busy, will be tried again
-	MUTATION_FENCE,  // committed, waits for the fast process
+	MUTATION_APPLY_WAIT,  // committed, waits for the fast process
 };
 
 enum mutation_outcome {
@@ -47,7 +47,7 @@ struct mutation {
 	bool staged;
 	bool has_slot;  // counts as an open stage
 	bool aborting;  // its stage is to be dropped
-	bool fenced;
+	bool applied;
 	uint8_t stage_code;  // first refusal of a chunk
 	uint8_t op, list, flags;
 	uint8_t dedup[STORE_DEDUP_BYTES];
@@ -76,7 +76,7 @@ struct meta_queue;
 struct meta_queue_params {
 	uint32_t stages;  // open stages at once
 	uint64_t wait_ns;  // behind a stage, or for one
-	uint64_t fence_wait_ns;
+	uint64_t apply_wait_ns;
 	uint64_t stage_id_first;  // differs at every start
 	const struct cons_ops *cons;
 	void *cons_ctx;
@@ -125,7 +125,7 @@ void meta_queue_refused(
 	struct meta_queue *queue, struct meta_batch *batch, enum cons_status status) META_ONLY;
 
 // What the fast process acts on: `connected` now, `applied` at least.
-void meta_queue_fence(struct meta_queue *queue, bool connected, uint64_t applied) META_ONLY;
+void meta_queue_applied(struct meta_queue *queue, bool connected, uint64_t applied) META_ONLY;
 // Deadlines and retries.
 void meta_queue_tick(struct meta_queue *queue, uint64_t now_ns) META_ONLY;
 // When meta_queue_tick has something to do; UINT64_MAX: never.
@@ -134,8 +134,8 @@ uint64_t meta_queue_next_ns(const struct meta_queue *queue) META_ONLY;
 bool meta_queue_runnable(const struct meta_queue *queue) META_ONLY;
 
 struct meta_queue_info {
-	uint32_t pending, gated, runnable, fence_waiting, stages_open, batches;
+	uint32_t pending, gated, runnable, apply_waiting, stages_open, batches;
 	uint64_t pending_bytes;
-	uint64_t submitted, refused, timed_out, fenced, unfenced;
+	uint64_t submitted, refused, timed_out, applied, unapplied;
 };
 void meta_queue_info(const struct meta_queue *queue, struct meta_queue_info *info) META_ONLY;

@@ -13,7 +13,7 @@
 #include "store_feed.h"
 
 #define COMPACT_STEPS_TURN 512u  // rows a turn with commits works off on the side
-#define COMPACT_STEPS_IDLE 8192u  // rows of a transaction made for it: about 10 ms
+#define COMPACT_STEPS_IDLE 4096u  // rows of a transaction made for it: about 5 ms
 
 // Members of the channel after each delta of one batch, in commit order.
 struct collected {

@@ -123,6 +123,9 @@ struct raft_cons {
 	struct core_opens opens;  // in order of arrival
 	uint32_t open_count;
 	struct core_apply apply[RAFT_APPLIES_MAX];
+	struct {
+		uint64_t id, index;
+	} nudged[CONS_MEMBERS_MAX];  // committed and told, by place in the configuration
 	bool own_waits;  // a proposal of this node was refused for want of room, none was taken since
 	struct core_barriers waiting, flying;  // barriers
 	struct raft_barrier barrier;
@@ -179,6 +182,8 @@ void fsm_fini(struct raft_cons *c);
 int fsm_turn(struct raft_cons *c, uint8_t *busy);
 // Everything up to `index` was taken by the consumer (or is no entry for it).
 bool fsm_reached(const struct raft_cons *c, uint64_t index);
+// The snapshot to be sent to others has so many bytes.
+void fsm_snapshot_size(struct raft_cons *c, uint64_t bytes);
 // What the library loads or installs next stands at `index` for the consumer.
 enum raft_cons_refusal fsm_check_snapshot(
 	struct raft_cons *c, const struct raft_snapshot *snapshot, const char **why);
@@ -190,6 +195,9 @@ enum raft_cons_refusal cons_check_promise(
 int cons_members_of(
 	const struct guard_load *load, struct cons_member *members, uint32_t max, uint64_t *index);
 
+// raft_offline.c: reads the log once in a child process, which may fall over or spin in our place.
+enum raft_cons_refusal offline_probe(struct raft_cons *c, const char **why);
+
 // raft_core.c
 void core_init(struct raft_cons *c);
 void core_fini(struct raft_cons *c);
@@ -198,6 +206,9 @@ void core_open_drop(struct raft_cons *c, struct core_open *open);
 // Starts barriers that wait, gives the answers put down. Once a turn, last.
 void core_turn(struct raft_cons *c, uint8_t *busy);
 bool core_idle(const struct raft_cons *c);
+
+// raft_nudge.c: last in a turn.
+void nudge_turn(struct raft_cons *c);
 
 // raft_files.c: what of the folder needs no library running.
 enum raft_cons_refusal files_library(struct raft_cons *c, const char **why);
