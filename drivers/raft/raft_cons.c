@@ -736,6 +736,7 @@ static int turn(void *cons, uint64_t now_ns, uint8_t *busy)
 	raft_peers_turn(c, now_ns, changed, busy);
 	files_space_look(c, now_ns);
 	core_turn(c, busy);
+	nudge_turn(c);
 	if (c->stopping && !c->stopped)
 		stop_turn(c, now_ns);
 	return 0;
