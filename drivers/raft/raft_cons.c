@@ -337,6 +337,9 @@ enum raft_cons_refusal raft_cons_start(struct raft_cons *c, const char **why)
 		*why = c->why;
 		if (c->refusal != RAFT_REFUSED_NOT)
 			return c->refusal;
+		c->refusal = raft_transport_refusal(c, why);
+		if (c->refusal != RAFT_REFUSED_NOT)
+			return c->refusal;
 		// After the load the library only listens; before, it reads.
 		return core_refuse(c,
 			rc != RAFT_IOERR  ? refusal_of(rc)
@@ -401,6 +404,7 @@ static enum cons_status propose(void *cons, const uint8_t *data, uint32_t len, u
 	if (open == NULL)
 		return CONS_BUSY;
 	status = core_lead_propose(c, &origin, data, len);
+	c->own_waits = status == CONS_BUSY;
 	if (status == CONS_NOT_LEADER) {
 		status = raft_peers_propose(c, data, len, token);
 		c->stats.forwarded += status == CONS_OK;

@@ -12,13 +12,18 @@
 //   raft_files.c     the folder: library version, lock, free space, files not to be loaded
 //   raft_offline.c   inspect and recover, on a folder nobody runs
 //   raft_sidecar.*   who this is and what it promised, checksummed: cluster, node, life, term, vote
-//   raft_transport.* listening, connecting, time-outs; streams pass a handshake before anybody reads them
+//   raft_transport.* listening; the library's dials
+//   raft_dial.c      a connection until its handshake is done: options, time-outs, who is let in
 //   raft_hello.*     the handshake as bytes in, bytes out
 //   raft_side.*      frames between meta processes beside Raft's own: proposals to the leader, barriers,
 //                    changes of members, history
-//   raft_peer.*      the side connections
+//   raft_conn.c      one side connection: frames in, frames out
+//   raft_peer.*      one to each member, and the history told over it
+//   raft_forward.c   proposals and barriers over them
 //   raft_chain.*     history: (index, chain) pairs of others against our own
 //   raft_member.*    changes of members, step by step
+//   raft_change.c    those steps done, and joining
+//   raft_resolve.c   names to literal addresses
 #pragma once
 
 #include <stdbool.h>
@@ -115,6 +120,10 @@ enum raft_cons_refusal raft_cons_inspect(
 enum raft_cons_refusal raft_cons_recover(
 	const struct raft_cons_params *params, struct raft_cons_files *files, const char **why);
 
+// Why connections were refused: a name for each counter of raft_cons_stats.refused; the first is unused.
+#define RAFT_REFUSALS 13u
+const char *raft_cons_refusal_name(uint32_t reason);
+
 // Counters for status and metrics.
 struct raft_cons_stats {
 	uint64_t proposals, forwarded, commits, replays_skipped, queue_entries, queue_bytes;
@@ -123,6 +132,10 @@ struct raft_cons_stats {
 	uint64_t snapshots, snapshot_bytes, restores, elections;
 	uint64_t clamped_results, refused_messages;
 	uint64_t chain_checked, log_bytes;
+	uint64_t refused[RAFT_REFUSALS];  // handshakes, by reason
 };
 void raft_cons_stats(const struct raft_cons *cons, struct raft_cons_stats *stats);
 extern const struct cons_ops raft_cons_ops;
+
+// "host:port" to "a.b.c.d:port", before an open. Blocks. Returns: 0; -1 with a text in `why`.
+int raft_cons_resolve(const char *host_port, char literal[CONS_ADDRESS_MAX], const char **why);
