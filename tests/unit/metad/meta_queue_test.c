@@ -178,7 +178,7 @@ META_ONLY static void a_large_one_is_staged_and_others_go_between(void **state)
 {
 	struct fixture *f = *state;
 
-	submit(f, "big", "a", STORE_RESET, 15000);  // 3 chunks of 48 KiB
+	submit(f, "big", "a", STORE_RESET, 12000);  // 3 chunks of 32 KiB
 	submit(f, "1", "b", STORE_ADD, 1);
 	run(f);
 	expect(f, "stage a; add b; stage a; stage a; = 1 ok; close a; = big ok; ");
@@ -189,9 +189,9 @@ META_ONLY static void later_ones_of_its_channel_wait_in_order(void **state)
 	struct fixture *f = *state;
 
 	submit(f, "0", "a", STORE_ADD, 1);
-	submit(f, "big", "a", STORE_RESET, 9000);
+	submit(f, "big", "a", STORE_RESET, 6000);
 	submit(f, "1", "a", STORE_ADD, 1);
-	submit(f, "2", "a", STORE_RESET, 9000);
+	submit(f, "2", "a", STORE_RESET, 6000);
 	submit(f, "3", "a", STORE_REMOVE, 1);
 	run(f);
 	expect(f, "add a; stage a; stage a; = 0 ok; close a; = big ok; add a; stage a; stage a; = "
@@ -202,8 +202,8 @@ META_ONLY static void later_ones_of_its_channel_wait_in_order(void **state)
 META_ONLY static void a_large_one_is_prepared_before_it_runs_and_keeps_its_place(void **state)
 {
 	struct fixture *f = *state;
-	struct mutation *big = make("big", "a", STORE_ADD, 9000),
-			*second = make("second", "a", STORE_ADD, 9000);
+	struct mutation *big = make("big", "a", STORE_ADD, 6000),
+			*second = make("second", "a", STORE_ADD, 6000);
 
 	big->preparing = second->preparing = true;
 	assert_int_equal(meta_queue_submit(f->queue, big, f->now), 0);
@@ -224,9 +224,9 @@ META_ONLY static void no_more_stages_at_once_than_the_store_allows(void **state)
 	struct fixture *f = *state;
 	struct meta_queue_info info;
 
-	submit(f, "A", "a", STORE_ADD, 9000);
-	submit(f, "B", "b", STORE_ADD, 9000);
-	submit(f, "C", "c", STORE_ADD, 9000);
+	submit(f, "A", "a", STORE_ADD, 6000);
+	submit(f, "B", "b", STORE_ADD, 6000);
+	submit(f, "C", "c", STORE_ADD, 6000);
 	turn(f);
 	meta_queue_info(f->queue, &info);
 	assert_int_equal(info.stages_open, 2);
@@ -242,7 +242,7 @@ META_ONLY static void no_more_stages_at_once_than_the_store_allows(void **state)
 META_ONLY static void waiting_behind_a_stage_ends_at_the_deadline_without_effect(void **state)
 {
 	struct fixture *f = *state;
-	struct mutation *big = make("big", "a", STORE_ADD, 9000);
+	struct mutation *big = make("big", "a", STORE_ADD, 6000);
 
 	big->preparing = true;
 	assert_int_equal(meta_queue_submit(f->queue, big, f->now), 0);
@@ -284,7 +284,7 @@ META_ONLY static void a_refused_chunk_drops_the_stage(void **state)
 {
 	struct fixture *f = *state;
 
-	submit(f, "big", "a", STORE_ADD, 15000);
+	submit(f, "big", "a", STORE_ADD, 12000);
 	submit(f, "1", "a", STORE_ADD, 1);
 	f->code[STORE_STAGE] = STORE_R_LIMIT;
 	run(f);
@@ -297,7 +297,7 @@ META_ONLY static void a_stage_refused_as_busy_starts_over(void **state)
 {
 	struct fixture *f = *state;
 
-	submit(f, "big", "a", STORE_ADD, 9000);
+	submit(f, "big", "a", STORE_ADD, 6000);
 	f->code[STORE_STAGE] = STORE_R_BUSY;
 	run(f);
 	expect(f, "stage a; stage a; abort a; ");
@@ -311,7 +311,7 @@ META_ONLY static void a_close_answered_from_memory_drops_the_second_stage(void *
 	struct fixture *f = *state;
 
 	f->repeated_close = true;
-	submit(f, "big", "a", STORE_ADD, 9000);
+	submit(f, "big", "a", STORE_ADD, 6000);
 	run(f);
 	expect(f, "stage a; stage a; close a; abort a; = big ok; ");
 }
@@ -394,7 +394,7 @@ META_ONLY static void outcomes_of_lost_batches_are_told_as_they_are(void **state
 	f->tokens = 0;
 	expect(f, "add a; = 2 unknown; ");
 	// A lost chunk showed nothing to anyone.
-	submit(f, "big", "a", STORE_ADD, 15000);
+	submit(f, "big", "a", STORE_ADD, 12000);
 	meta_queue_fill(f->queue);
 	for (uint32_t i = 0; i < f->tokens; i++)
 		meta_queue_refused(f->queue, meta_queue_batch(f->queue, f->token[i]), CONS_UNKNOWN);
