@@ -30,6 +30,7 @@ struct tool {
 	const char *dedup;
 	uint64_t limit;  // 0: none
 	uint64_t skip;
+	uint64_t window;  // seconds; 0: as the daemon likes
 	int timeout_ms;
 	bool json;
 	bool no_header;
