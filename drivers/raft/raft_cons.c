@@ -712,6 +712,17 @@ uint64_t core_chain(const struct raft_cons *c, uint64_t *applied)
 	return c->events->chain == NULL ? 0 : c->events->chain(c->ctx, applied);
 }
 
+// Followers hear what is committed, unless more entries are in flight: their own commits follow soon.
+static void nudge_turn(struct raft_cons *c)
+{
+	if (!core_leads(c) || c->flying.first != NULL)
+		return;
+	for (uint32_t i = 0; i < RAFT_APPLIES_MAX; i++)
+		if (c->apply[i].used)
+			return;
+	nudge_followers(&c->nudge, &c->raft);
+}
+
 static int turn(void *cons, uint64_t now_ns, uint8_t *busy)
 {
 	struct raft_cons *c = cons;
@@ -757,6 +768,7 @@ void raft_cons_stats(const struct raft_cons *c, struct raft_cons_stats *stats)
 	stats->held_timeouts = g->held_timeouts;
 	stats->refused_messages = g->refused_messages;
 	stats->elections = g->elections;
+	stats->nudges = c->nudge.sent;
 }
 
 const struct cons_ops raft_cons_ops = {

@@ -8,7 +8,7 @@
 //   raft_core.c      tokens and their answers; entries and barriers on the leader
 //   raft_guard.*     our raft_io around the library's: stored position, leader's barrier, held messages
 //   raft_fsm.c       entries in, copied to a queue and offered to the consumer in bounded turns; snapshots
-//   raft_nudge.c     followers hear of commits at once
+//   raft_nudge.*     followers hear of commits at once
 //   raft_files.c     the folder: library version, lock, free space, files not to be loaded
 //   raft_offline.c   inspect and recover, on a folder nobody runs
 //   raft_sidecar.*   who this is and what it promised, checksummed: cluster, node, life, term, vote
