@@ -30,8 +30,11 @@ static void three_nodes_form_and_every_one_takes_proposals(void **state)
 		node_wait(&g, i, "voters", 3);
 		node_wait(&g, i, "ready", 1);
 	}
-	for (uint64_t i = 1; i <= 3; i++)
+	for (uint64_t i = 1; i <= 3; i++) {
 		assert_int_equal(node_propose(&g, i, "a batch"), CONS_OK);
+		// Done is applied where it was asked.
+		assert_int_equal(node_info(&g, i, "entries"), i);
+	}
 	for (uint64_t i = 1; i <= 3; i++) {
 		assert_int_equal(node_barrier(&g, i), CONS_OK);
 		// What was proposed before the barrier is here.
