@@ -123,7 +123,7 @@ enum raft_cons_refusal raft_cons_recover(
 
 // Why connections were refused: a name for each counter of raft_cons_stats.refused; the first is unused.
 #define RAFT_REFUSALS 13u
-const char *raft_cons_refusal_name(uint32_t reason);
+const char *raft_cons_handshake_name(uint32_t reason);
 
 // Counters for status and metrics.
 struct raft_cons_stats {
