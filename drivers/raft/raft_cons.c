@@ -535,17 +535,6 @@ uint64_t core_chain(const struct raft_cons *c, uint64_t *applied)
 	return c->events->chain == NULL ? 0 : c->events->chain(c->ctx, applied);
 }
 
-// Followers hear what is committed, unless more entries are in flight: their own commits follow soon.
-static void nudge_turn(struct raft_cons *c)
-{
-	if (!core_leads(c) || c->flying.first != NULL)
-		return;
-	for (uint32_t i = 0; i < RAFT_APPLIES_MAX; i++)
-		if (c->apply[i].used)
-			return;
-	nudge_followers(&c->nudge, &c->raft);
-}
-
 static int turn(void *cons, uint64_t now_ns, uint8_t *busy)
 {
 	struct raft_cons *c = cons;
@@ -570,7 +559,6 @@ static int turn(void *cons, uint64_t now_ns, uint8_t *busy)
 	raft_peers_turn(c, now_ns, changed, busy);
 	files_space_look(c, now_ns);
 	core_turn(c, busy);
-	nudge_turn(c);
 	if (c->stopping && !c->stopped)
 		stop_turn(c, now_ns);
 	return 0;
