@@ -579,6 +579,7 @@ void raft_cons_stats(const struct raft_cons *c, struct raft_cons_stats *stats)
 	stats->held_timeouts = g->held_timeouts;
 	stats->refused_messages = g->refused_messages;
 	stats->elections = g->elections;
+	stats->nudges = c->nudge.sent;
 }
 
 const struct cons_ops raft_cons_ops = {

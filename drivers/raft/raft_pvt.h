@@ -17,6 +17,7 @@
 
 #include "raft_cons.h"
 #include "raft_guard.h"
+#include "raft_nudge.h"
 #include "raft_sidecar.h"
 
 #define RAFT_APPLIES_MAX 2u  // entries in flight on the leader, whoever proposed them
@@ -123,6 +124,7 @@ struct raft_cons {
 	struct core_opens opens;  // in order of arrival
 	uint32_t open_count;
 	struct core_apply apply[RAFT_APPLIES_MAX];
+	struct raft_nudge nudge;
 	bool own_waits;  // a proposal of this node was refused for want of room, none was taken since
 	struct core_barriers waiting, flying;  // barriers
 	struct raft_barrier barrier;
