@@ -99,6 +99,18 @@ static void patch_id(struct dgram **frame, uint32_t n, uint32_t id, uint32_t gen
 	body[PUSH_ATTEMPT_OFFSET] = 0;
 }
 
+// What is sent again may arrive out of channel order, and says so. The bytes of a frame must not differ from
+// those the receiver may hold already, so each of its segments says it for itself.
+static void patch_attempt(struct dgram **frame, uint32_t n, uint8_t attempt)
+{
+	if (n == 1) {
+		push_body(frame, 1)[PUSH_ATTEMPT_OFFSET] = attempt;
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		frame[i]->data[WIRE_HEADER_BYTES + WIRE_SEGMENT_ATTEMPT_OFFSET] = attempt;
+}
+
 static void first_send(struct delivery *d, uint32_t i, uint64_t now_ns)
 {
 	struct record *r = &d->record[i];
@@ -384,9 +396,7 @@ void record_resend(struct delivery *d, uint32_t i, uint64_t now_ns)
 		r->resend_ns = now_ns + delivery_jitter(d, gateway_wait_ns(d, r->gateway) / 4);
 		return;
 	}
-	// Segments of a frame must not differ from those the receiver may hold already.
-	if (r->frames == 1)
-		push_body(frame, 1)[PUSH_ATTEMPT_OFFSET] = r->sends;
+	patch_attempt(frame, r->frames, r->sends);
 	transmit(d, frame, r->frames, r->gateway, true, true);
 	counter_add(d->io.counters, CTR_PUSH_RESENT, 1);
 	r->sends++;

@@ -290,12 +290,14 @@ struct wire_receipt {
 struct wire_segment {
 	uint32_t frame_id;
 	uint8_t type;  // of the frame: PUBLISH or PUSH
+	uint8_t attempt;  // 0 first; the bytes of the frame stay the same
 	uint16_t index, count;
 	uint32_t total;  // bytes of the frame's body
 	uint32_t offset;
 	struct wire_view part;
 };
 #define WIRE_SEGMENT_BYTES 20u
+#define WIRE_SEGMENT_ATTEMPT_OFFSET 5u  // for patching
 
 bool wire_put_hello(struct wire_buf *out, const struct wire_hello *m);
 int wire_get_hello(struct wire_view body, struct wire_hello *m);

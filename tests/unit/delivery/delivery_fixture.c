@@ -252,12 +252,14 @@ bool fix_take_sent(struct fix *f, struct fix_sent *sent)
 	if (header.type == WIRE_SEGMENT) {
 		assert_int_equal(wire_get_segment(body, &segment), 0);
 		sent->frames = segment.count;
+		sent->segment_attempt = segment.attempt;
 		memcpy(whole, segment.part.p, segment.part.len);
 		for (uint32_t i = 1; i < segment.count; i++) {
 			d = fake_port_sent(&f->port, f->sent_seen++);
 			body = open_one(f, d, sent->gateway, &header);
 			assert_int_equal(wire_get_segment(body, &segment), 0);
 			assert_int_equal(segment.index, i);
+			assert_int_equal(segment.attempt, sent->segment_attempt);
 			memcpy(whole + segment.offset, segment.part.p, segment.part.len);
 		}
 		body = (struct wire_view){.p = whole, .len = segment.total};
