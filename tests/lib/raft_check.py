@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The judge of a group: what was acknowledged against what every node holds.
+
+- every acknowledged operation is in the history of every node, once, under the commit number and the
+  version (SMV) it was acknowledged with,
+- commit numbers grow by one per logical change, versions by one per change of their channel,
+- histories are the same on all nodes, and so are the chains and the digests of the whole stores,
+- the channels hold exactly what they must.
+"""
+import hashlib
+import socket
+import struct
+
+import lab
+
+HELLO, WELCOME, DELTA, APPLIED, LAGGED, WAIT = 1, 2, 3, 4, 5, 6
+ADD, REMOVE, BULK = 3, 4, 5
+TYPE = 2
+
+
+class Feed:
+    """A subscriber of feed.sock that only listens."""
+
+    def __init__(self, path, commit=0, generation=0, seconds=30):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(seconds)
+        self.socket.connect(path)
+        self.buffer, self.at = b"", 0
+        self.socket.sendall(struct.pack("<IBIQQQ", 29, HELLO, 1, 1 << 40, generation, commit))
+        kind = WAIT
+        while kind == WAIT:
+            kind, body = self.frame()
+        if kind != WELCOME:
+            raise lab.Failure("feed: frame of kind %d for a welcome" % kind)
+        self.generation, self.commit, self.resync = struct.unpack("<QQB", body)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def take(self, count):
+        while len(self.buffer) - self.at < count:
+            more = self.socket.recv(1 << 20)
+            if not more:
+                raise lab.Failure("feed: closed")
+            self.buffer, self.at = self.buffer[self.at:] + more, 0
+        taken = self.buffer[self.at:self.at + count]
+        self.at += count
+        return taken
+
+    def frame(self):
+        length, kind = struct.unpack("<IB", self.take(5))
+        return kind, self.take(length - 1)
+
+    def delta(self):
+        """Returns: commit, kind, channel, smv before, smv, UIDs (of a small one), the bytes."""
+        kind, body = self.frame()
+        if kind != DELTA:
+            raise lab.Failure("feed: frame of kind %d" % kind)
+        _, dkind, _, _, _, clen = struct.unpack_from("<BBBBBB", body)
+        commit, before, smv, _, count, _ = struct.unpack_from("<QQQQII", body, 8)
+        uids, at = [], 48 + clen
+        for _ in range(count):
+            uids.append(body[at + 1:at + 1 + body[at]].decode("utf-8", "replace"))
+            at += 1 + body[at]
+        return commit, dkind, body[48:48 + clen].decode("utf-8", "replace"), before, smv, uids, body
+
+
+class History:
+    """The journal of a node from its first commit, or from where it still reaches back to."""
+
+    def __init__(self, node, first=0):
+        commit = node.status()["commit"]
+        self.node, self.deltas = node, {}
+        self.digest = hashlib.sha256()
+        self.smv = {}  # channel -> last version
+        self.complete = True
+        if commit == first:
+            return
+        # Subscribing at commit 0 means having nothing, which is a resync; the first change is taken from
+        # the answers instead.
+        with Feed(node.run_dir + "/feed.sock", max(first, 1), node.status()["generation"]) as feed:
+            if feed.resync:
+                self.complete = False
+                return
+            last = max(first, 1)
+            while last < commit:
+                number, kind, channel, before, smv, uids, body = feed.delta()
+                if number != last + 1:
+                    raise lab.Failure("%s: commit %d follows %d" % (node.name, number, last))
+                if channel in self.smv and before != self.smv[channel]:
+                    raise lab.Failure("%s: commit %d: %s goes from version %d, it was at %d" % (
+                        node.name, number, channel, before, self.smv[channel]))
+                if smv != before + 1:
+                    raise lab.Failure("%s: commit %d: %s goes from version %d to %d" % (
+                        node.name, number, channel, before, smv))
+                self.smv[channel], last = smv, number
+                self.deltas[number] = (kind, channel, smv, uids)
+                self.digest.update(body)
+
+
+def members(control, channel, kind=TYPE):
+    found, cursor = set(), None
+    while True:
+        page = control.call("channel.show", type=kind, channel=channel, cursor=cursor)
+        if not page["ok"]:
+            return None if page["error"] == "not_found" else lab.Failure(page)
+        found.update(page["members"])
+        cursor = page["cursor"]
+        if cursor is None:
+            return found
+
+
+def digests(nodes):
+    """meta.verify of each node: they must agree. Returns: that of the first."""
+    found = {node.name: node.ask("meta.verify", 120)["fields"] for node in nodes}
+    same = {(f["commit"], f["chain"], f["crc32c"], f["bytes"]) for f in found.values()}
+    if len(same) != 1:
+        raise lab.Failure("the stores differ: %s" % found)
+    return next(iter(found.values()))
+
+
+def judge_done(done, history):
+    """Each acknowledged operation against one history."""
+    by_commit, versions = {}, {}
+    for entry in done:
+        other = by_commit.setdefault(entry.commit, entry)
+        if other is not entry:
+            raise lab.Failure("one commit number for two operations: %s, %s" % (other, entry))
+        other = versions.setdefault((entry.channel, entry.smv), entry)
+        if other is not entry:
+            raise lab.Failure("one version for two operations: %s, %s" % (other, entry))
+        delta = history.deltas.get(entry.commit)
+        if delta is None and entry.commit > 1:
+            raise lab.Failure("%s lost %s" % (history.node.name, entry))
+        want = (ADD if entry.op == "add" else REMOVE, entry.channel, entry.smv, [entry.uid])
+        if delta is not None and delta != want:
+            raise lab.Failure("%s has %s for %s" % (history.node.name, delta, entry))
+    return len(by_commit)
+
+
+def judge(group, load, nodes=None, seconds=60, alone=True):
+    """Everything, of all running nodes. `alone`: the load made all changes there are."""
+    nodes = nodes or [node for node in group.nodes if node.running()]
+    group.wait_equal(seconds, nodes)
+    done, histories = load.done(), [History(node) for node in nodes]
+    digest = digests(nodes)
+    whole = [h for h in histories if h.complete]
+    if not whole:
+        raise lab.Failure("no node's journal reaches back to the first change")
+    if len({h.digest.digest() for h in whole}) != 1:
+        raise lab.Failure("the journals differ: %s" % [
+            (h.node.name, len(h.deltas)) for h in whole])
+    for history in whole:
+        count = judge_done(done, history)
+    if alone and digest["commit"] != count:
+        raise lab.Failure("%d changes in the store, %d were acknowledged" % (digest["commit"], count))
+    with nodes[0].control(60) as control:
+        for channel, uids in load.expected().items():
+            found = members(control, channel)
+            if found is None or (found != uids if alone else not uids <= found):
+                raise lab.Failure("%s: %d members missing, %d too many" % (
+                    channel, len(uids - (found or set())), len((found or set()) - uids)))
+    counts = load.counts()
+    lab.say("judged: %d nodes equal (%d whole journals), commit %d, chain %s, digest %s; "
+            "%d acknowledged, 0 lost, 0 different; %d repeats, %d of them applied before; longest gap "
+            "%.3f s" % (len(nodes), len(whole), digest["commit"], digest["chain"], digest["crc32c"],
+                        len(done), counts["repeats"], counts["applied_before"], load.gap()))
+    return digest
