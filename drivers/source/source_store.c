@@ -4,107 +4,83 @@
 #include "source_store.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "store_lmdb.h"
+#include "store_follow.h"
 
-struct source_store {
-	struct store_lmdb *db;  // NULL until the store exists
-	uint64_t map_bytes;
-	char dir[];
-};
-
-// Begins a read. -EAGAIN: the meta process has not made the store yet.
-static int begin(struct source_store *s, struct store_tx *tx)
+// What the ops get as their `source`.
+static struct store_follow *follow_of(void *source)
 {
-	const char *why;
-
-	if (s->db == NULL) {
-		const int rc = store_lmdb_open(s->dir, s->map_bytes, false, true, &s->db, &why);
-
-		if (rc != 0)
-			return rc == -ENOENT ? -EAGAIN : rc;
-	}
-	return store_lmdb_read_begin(s->db, tx);
+	return source;
 }
 
 static int position(void *source, struct store_position *out)
 {
-	struct source_store *s = source;
+	struct store_follow *f = follow_of(source);
 	struct store_tx tx;
-	int rc = begin(s, &tx);
+	int rc = store_follow_begin(f, &tx);
 
 	if (rc != 0)
 		return rc;
 	rc = store_read_position(&tx, out);
-	store_lmdb_read_end(s->db, &tx);
+	store_follow_end(f, &tx);
 	return rc == -ENOENT ? -EAGAIN : rc;
 }
 
 static int next_channel(
 	void *source, const struct channel_key *cursor, struct store_channel *channel)
 {
-	struct source_store *s = source;
+	struct store_follow *f = follow_of(source);
 	struct store_tx tx;
-	int rc = begin(s, &tx);
+	int rc = store_follow_begin(f, &tx);
 
 	if (rc != 0)
 		return rc;
 	rc = store_read_next_channel(&tx, cursor, channel);
-	store_lmdb_read_end(s->db, &tx);
+	store_follow_end(f, &tx);
 	return rc;
 }
 
 static int page(void *source, const struct channel_key *key, enum store_list list,
 	struct id_view after, uint32_t max, uint8_t *uids, uint32_t cap, struct store_page *out)
 {
-	struct source_store *s = source;
+	struct store_follow *f = follow_of(source);
 	struct store_tx tx;
-	int rc = begin(s, &tx);
+	int rc = store_follow_begin(f, &tx);
 
 	if (rc != 0)
 		return rc;
 	rc = store_read_page(&tx, key, list, after, max, uids, cap, out);
-	store_lmdb_read_end(s->db, &tx);
+	store_follow_end(f, &tx);
 	return rc;
 }
 
 // The folder's files may be other ones now: map them afresh.
 static int reopen(void *source)
 {
-	struct source_store *s = source;
+	struct store_follow *f = follow_of(source);
 	struct store_tx tx;
 
-	store_lmdb_close(s->db);
-	s->db = NULL;
+	store_follow_drop(f);
 
-	const int rc = begin(s, &tx);
+	const int rc = store_follow_begin(f, &tx);
 
 	if (rc == 0)
-		store_lmdb_read_end(s->db, &tx);
+		store_follow_end(f, &tx);
 	return rc;
 }
 
 int source_store_open(const char *dir, uint64_t map_bytes, struct source_store **source)
 {
-	const size_t len = strlen(dir) + 1;
-	struct source_store *s = calloc(1, sizeof(*s) + len);
+	struct store_follow *f;
+	const int rc = store_follow_open(dir, map_bytes, &f);
 
-	*source = s;
-	if (s == NULL)
-		return -ENOMEM;
-	s->map_bytes = map_bytes;
-	memcpy(s->dir, dir, len);
-	return 0;
+	*source = (struct source_store *)f;
+	return rc;
 }
 
 void source_store_close(struct source_store *source)
 {
-	if (source == NULL)
-		return;
-	store_lmdb_close(source->db);
-	free(source);
+	store_follow_close(follow_of(source));
 }
 
 const struct node_source_ops source_store_ops = {

@@ -157,8 +157,15 @@ static int delta(struct node *node, const struct store_delta *d, uint64_t now_ns
 	struct node_feed *feed = &node->control->feed;
 	struct channel *channel;
 
-	if (!feed->connected || feed->commit == UINT64_MAX || d->commit != feed->commit + 1 ||
-		!channel_key_valid(&d->channel))
+	if (!feed->connected || feed->commit == UINT64_MAX || d->commit != feed->commit + 1)
+		return out_of_step(node);
+	if (!store_delta_of_channel(d->kind)) {
+		// Rows of the cluster's tables: they move the commit number and no channel.
+		counter_add(own(node), CTR_DELTA, 1);
+		feed->commit = d->commit;
+		return 0;
+	}
+	if (!channel_key_valid(&d->channel))
 		return out_of_step(node);
 	channel = channel_find(node->channels, &d->channel, channel_key_hash(&d->channel));
 	counter_add(own(node), CTR_DELTA, 1);

@@ -26,6 +26,13 @@ enum store_op {
 	STORE_CLOSE = 8,  // makes a stage visible; `uid_count` (no uids) may name the number of
 	// UIDs of all chunks: another number staged is INVALID, 0 = unchecked
 	STORE_ABORT = 9,  // drops a stage
+
+	// The cluster's own tables; made and explained in store_cluster.h.
+	STORE_NODE_JOIN = 10,  // a new node, or another address of one
+	STORE_NODE_STATE = 11,  // `flags`: its next state
+	STORE_SLOT_SET = 12,
+	STORE_HASH_SLOTS_SET = 13,
+	STORE_RUNTIME_SET = 14,
 };
 
 enum store_list { STORE_MEMBERS = 0, STORE_DENY = 1, STORE_ALLOW = 2, STORE_TEMP = 3 };
@@ -46,7 +53,11 @@ enum store_result_code {
 	STORE_R_INVALID = 3,  // a field is out of range
 	STORE_R_BUSY = 4,  // a stage is open on the channel, or too many stages
 	STORE_R_EXPIRED = 5,  // de-duplication key older than the window: outcome no longer known
-	STORE_R_LIMIT = 6,  // over MUTATION_UIDS_MAX
+	STORE_R_LIMIT = 6,  // over MUTATION_UIDS_MAX, or another limit
+	STORE_R_REFUSED =
+		7,  // not allowed: names a node that is not active, a step of a lifecycle that
+	// is none, other content under the same epoch
+	STORE_R_STALE = 8,  // behind what is stored, or not of the revision it was made for
 };
 const char *store_result_name(enum store_result_code code);
 
@@ -54,7 +65,7 @@ const char *store_result_name(enum store_result_code code);
 // unique among the keys of one base and not 0. A key is remembered for `dedup_commits` commits. Any application of
 // it happened at or after its base, so a key not found is new while its base is inside the window; with
 // an older base it may have been forgotten and gets EXPIRED, and a base in the future is INVALID. What
-// was answered BUSY, INVALID, LIMIT or EXPIRED did nothing, is not remembered and may be sent again.
+// was answered anything but OK, NO_CHANGE or NOT_FOUND did nothing, is not remembered and may be sent again.
 #define STORE_DEDUP_BYTES 16u
 void store_dedup_key(uint8_t key[STORE_DEDUP_BYTES], uint64_t commit, uint64_t unique);
 
@@ -68,11 +79,21 @@ struct store_command {
 	uint8_t staged_op;  // STAGE, CLOSE: ADD, REMOVE or RESET
 	uint8_t flags;  // CHANNEL_CREATE, CHANNEL_UPDATE
 	uint8_t dedup[STORE_DEDUP_BYTES];  // all zero: none; else applied at most once
-	uint64_t stage_id;
+	union {
+		uint64_t stage_id;
+		uint64_t id;  // of the node or slot
+	};
+	uint64_t if_revision;  // NODE_STATE, HASH_SLOTS_SET: only if it is at this one; 0: any
 	struct channel_key channel;
 	uint32_t uid_count;
-	const uint8_t *uids;
-	uint32_t uids_bytes;
+	union {
+		const uint8_t *uids;
+		const uint8_t *body;  // of the commands of the cluster's tables
+	};
+	union {
+		uint32_t uids_bytes;
+		uint32_t body_bytes;
+	};
 };
 
 struct store_result {
@@ -110,7 +131,18 @@ enum store_delta_kind {
 	STORE_DELTA_ADD = 3,  // UIDs added to `list` (only those that changed something)
 	STORE_DELTA_REMOVE = 4,
 	STORE_DELTA_BULK = 5,  // too large to list, or a reset: read the store again
+	// A row of the cluster's tables (store_cluster.h), in `body`; SMVs, members and list are 0, the channel
+	// is empty but for RUNTIME, and no list of the channel has changed.
+	STORE_DELTA_NODE = 6,
+	STORE_DELTA_SLOT = 7,
+	STORE_DELTA_HASH_SLOTS = 8,
+	STORE_DELTA_RUNTIME = 9,
 };
+// Does it change what a channel's members or flags are?
+static inline bool store_delta_of_channel(uint8_t kind)
+{
+	return kind <= STORE_DELTA_BULK;
+}
 struct store_delta {
 	uint64_t commit;
 	uint64_t smv_before, smv;
@@ -120,8 +152,14 @@ struct store_delta {
 	uint8_t flags;  // of the channel, after
 	struct channel_key channel;
 	uint32_t uid_count;
-	const uint8_t *uids;
-	uint32_t uids_bytes;
+	union {
+		const uint8_t *uids;
+		const uint8_t *body;
+	};
+	union {
+		uint32_t uids_bytes;
+		uint32_t body_bytes;
+	};
 };
 int store_delta_encode(const struct store_delta *delta, uint8_t *out, uint32_t cap);
 int store_delta_decode(const uint8_t *p, uint32_t len, struct store_delta *delta);
@@ -156,6 +194,14 @@ struct store_backend_ops {
 	// First entry with key < `before`, walking down. -ENOENT at the start.
 	int (*seek_below)(void *tx, enum store_table t, struct store_bytes before,
 		struct store_bytes *key, struct store_bytes *value);
+	// As put, of a key above all that the table holds; -EEXIST when it is not. May be NULL: then put
+	// is taken.
+	int (*append)(
+		void *tx, enum store_table t, struct store_bytes key, struct store_bytes value);
+	// As put, of a key that is not there; -EEXIST when it is, and nothing is changed. May be NULL: then get
+	// and put are taken.
+	int (*insert)(
+		void *tx, enum store_table t, struct store_bytes key, struct store_bytes value);
 };
 
 // One write transaction of a backend, opened and committed by its owner.

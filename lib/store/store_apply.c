@@ -2,7 +2,7 @@
 // Applying a batch: its commands one after the other, each exactly once, and the state that moves with
 // them. Deterministic: nothing but the store, the limits and the bytes decides. Thread: owner of the
 // write transaction.
-#include "store_pvt.h"
+#include "store_cluster_pvt.h"
 
 #include <stdlib.h>
 
@@ -54,8 +54,11 @@ static int apply_remove(struct store_apply *a, struct store_chan *chan, struct s
 static int dispatch(struct store_apply *a, const struct store_command *cmd, struct store_result *r)
 {
 	struct store_chan chan;
-	int rc = chan_load(a->tx, &cmd->channel, &chan);
+	int rc;
 
+	if (op_is_cluster(cmd->op))
+		return apply_cluster(a, cmd, r);
+	rc = chan_load(a->tx, &cmd->channel, &chan);
 	if (rc != 0)
 		return rc;
 	r->smv = chan.smv;
@@ -83,6 +86,8 @@ static int dispatch(struct store_apply *a, const struct store_command *cmd, stru
 		return apply_close(a, cmd, &chan, r);
 	case STORE_ABORT:
 		return apply_abort(a, cmd, &chan, r);
+	default:
+		break;
 	}
 	r->code = STORE_R_INVALID;
 	return 0;

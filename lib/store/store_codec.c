@@ -5,11 +5,13 @@
 //   0 u32 bytes of all of it   4 u8 version   5 u8 op   6 u8 list   7 u8 staged op   8 u8 flags
 //   9 u8 channel type   10 u8 channel id bytes   11 u8 zero   12 16 de-duplication key
 //   28 u64 stage id   36 u32 UIDs   40 u32 bytes of UIDs   44 channel id, UIDs
+// of the cluster's tables: 8 u8 node state   9, 10 zero without a channel   28 u64 node or slot
+//   36 u32 zero   40 u32 bytes of body   44 channel id, u64 revision it is made for, body
 // Delta:
 //   0 u8 version   1 u8 kind   2 u8 list   3 u8 flags   4 u8 channel type   5 u8 channel id bytes
 //   6 u16 zero   8 u64 commit   16 u64 SMV before   24 u64 SMV   32 u64 members   40 u32 UIDs
 //   44 u32 bytes of UIDs   48 channel id, UIDs
-#include "store_pvt.h"
+#include "store_cluster_pvt.h"
 
 #define CODEC_VERSION 1u
 #define FLAGS_ALL 0x1fu
@@ -24,6 +26,8 @@ const char *store_result_name(enum store_result_code code)
 		[STORE_R_BUSY] = "busy",
 		[STORE_R_EXPIRED] = "expired",
 		[STORE_R_LIMIT] = "limit",
+		[STORE_R_REFUSED] = "refused",
+		[STORE_R_STALE] = "stale",
 	};
 
 	return (uint32_t)code < sizeof(name) / sizeof(name[0]) ? name[code] : "unknown";
@@ -59,8 +63,12 @@ static const char *command_fault(const struct store_command *cmd)
 		cmd->op == STORE_STAGE || cmd->op == STORE_CLOSE || cmd->op == STORE_ABORT;
 	const bool info = cmd->op == STORE_CHANNEL_CREATE || cmd->op == STORE_CHANNEL_UPDATE;
 
+	if (op_is_cluster(cmd->op))
+		return cluster_command_fault(cmd);
 	if (cmd->op < STORE_CHANNEL_CREATE || cmd->op > STORE_ABORT)
 		return "unknown op";
+	if (cmd->if_revision != 0)
+		return "revision not allowed";
 	if (!channel_key_valid(&cmd->channel))
 		return "channel type or id out of range";
 	if (cmd->list >= STORE_LISTS || (cmd->op <= STORE_CHANNEL_REMOVE && cmd->list != 0))
@@ -90,12 +98,19 @@ static const char *command_fault(const struct store_command *cmd)
 										 : NULL;
 }
 
+// Bytes before the UIDs or the body.
+static uint32_t command_head(uint8_t op, uint8_t channel_len)
+{
+	return COMMAND_HEADER + channel_len + (op_is_cluster(op) ? 8 : 0);
+}
+
 int store_command_encode(const struct store_command *cmd, uint8_t *out, uint32_t cap)
 {
 	if (cmd->uids_bytes > ENTRY_BYTES_MAX || command_fault(cmd) != NULL)
 		return -EINVAL;
 
-	const uint32_t total = COMMAND_HEADER + cmd->channel.len + cmd->uids_bytes;
+	const uint32_t head = command_head(cmd->op, cmd->channel.len);
+	const uint32_t total = head + cmd->uids_bytes;
 
 	if (total > ENTRY_BYTES_MAX)
 		return -EINVAL;
@@ -115,8 +130,10 @@ int store_command_encode(const struct store_command *cmd, uint8_t *out, uint32_t
 	put_le(out + 36, cmd->uid_count, 4);
 	put_le(out + 40, cmd->uids_bytes, 4);
 	memcpy(out + COMMAND_HEADER, cmd->channel.bytes, cmd->channel.len);
+	if (op_is_cluster(cmd->op))
+		put_le(out + head - 8, cmd->if_revision, 8);
 	if (cmd->uids_bytes != 0)
-		memcpy(out + COMMAND_HEADER + cmd->channel.len, cmd->uids, cmd->uids_bytes);
+		memcpy(out + head, cmd->uids, cmd->uids_bytes);
 	return (int)total;
 }
 
@@ -144,6 +161,9 @@ int store_command_decode(
 	*why = "unknown version";
 	if (p[4] != CODEC_VERSION || p[11] != 0)
 		return -EINVAL;
+
+	const uint32_t head = command_head(p[5], p[10]);
+
 	cmd->op = p[5];
 	cmd->list = p[6];
 	cmd->staged_op = p[7];
@@ -153,12 +173,14 @@ int store_command_decode(
 	cmd->uid_count = (uint32_t)get_le(p + 36, 4);
 	cmd->uids_bytes = (uint32_t)get_le(p + 40, 4);
 	*why = "lengths do not add up";
-	if (cmd->uids_bytes > ENTRY_BYTES_MAX || total != COMMAND_HEADER + p[10] + cmd->uids_bytes)
+	if (cmd->uids_bytes > ENTRY_BYTES_MAX || total != head + cmd->uids_bytes)
 		return -EINVAL;
+	if (op_is_cluster(cmd->op))
+		cmd->if_revision = get_le(p + head - 8, 8);
 	cmd->channel.type = p[9];
 	cmd->channel.len = p[10];
 	memcpy(cmd->channel.bytes, p + COMMAND_HEADER, p[10]);
-	cmd->uids = p + COMMAND_HEADER + p[10];
+	cmd->uids = p + head;
 	*why = command_fault(cmd);
 	return *why == NULL ? (int)total : -EINVAL;
 }
@@ -167,6 +189,8 @@ static bool delta_valid(const struct store_delta *d)
 {
 	const bool listed = d->kind == STORE_DELTA_ADD || d->kind == STORE_DELTA_REMOVE;
 
+	if (delta_is_cluster(d->kind))
+		return d->uids_bytes <= ENTRY_BYTES_MAX && cluster_delta_valid(d);
 	if (d->kind < STORE_DELTA_CHANNEL || d->kind > STORE_DELTA_BULK || d->list >= STORE_LISTS)
 		return false;
 	if (!channel_key_valid(&d->channel) || (d->flags & ~FLAGS_ALL) != 0)

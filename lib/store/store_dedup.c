@@ -4,9 +4,6 @@
 // was deleted yet. Thread: owner of the write transaction.
 #include "store_pvt.h"
 
-#define RECORD_BYTES 37u
-#define ORDER_BYTES (8u + STORE_DEDUP_BYTES)
-
 static struct store_bytes record_key(const uint8_t *key, uint8_t k[1 + STORE_DEDUP_BYTES])
 {
 	k[0] = 'K';
@@ -24,7 +21,7 @@ int dedup_find(struct store_apply *a, const uint8_t *key, struct store_result *r
 
 	if (rc != 0 && rc != -ENOENT)
 		return rc;
-	if (rc == 0 && v.len != RECORD_BYTES)
+	if (rc == 0 && v.len != DEDUP_RECORD_BYTES)
 		return -EUCLEAN;
 	if (rc == 0 && now - get_le(v.p, 8) <= a->limits->dedup_commits) {
 		const uint8_t *p = v.p;
@@ -46,7 +43,7 @@ int dedup_find(struct store_apply *a, const uint8_t *key, struct store_result *r
 int dedup_record(
 	struct store_apply *a, const uint8_t *key, const struct store_result *r, bool moved)
 {
-	uint8_t k[1 + STORE_DEDUP_BYTES], o[9] = {'O'}, p[RECORD_BYTES], q[ORDER_BYTES];
+	uint8_t k[1 + STORE_DEDUP_BYTES], o[9] = {'O'}, p[DEDUP_RECORD_BYTES], q[DEDUP_ORDER_BYTES];
 	const uint64_t sequence = a->state.dedup_next;
 
 	if (r->code > STORE_R_NOT_FOUND)
@@ -87,7 +84,7 @@ int dedup_evict(struct store_apply *a)
 
 		if (rc == -ENOENT)
 			return 0;
-		if (rc == 0 && (key.len != sizeof(o) || v.len != ORDER_BYTES))
+		if (rc == 0 && (key.len != sizeof(o) || v.len != DEDUP_ORDER_BYTES))
 			rc = -EUCLEAN;
 		if (rc != 0)
 			return rc;

@@ -46,7 +46,7 @@ void delta_uid(void *apply, struct id_view uid)
 	a->delta_uids++;
 }
 
-static int journal_put(struct store_apply *a, const struct store_delta *delta)
+int journal_put(struct store_apply *a, const struct store_delta *delta)
 {
 	uint8_t k[8];
 	const int len = store_delta_encode(delta, a->scratch, SCRATCH_BYTES);
@@ -132,7 +132,7 @@ static int edit(struct store_apply *a, const struct store_command *cmd, struct s
 	if (*changed == 0 || set->layers < 2)
 		return 0;
 
-	const int rc = rows_merge(a->tx, chan, cmd->list, MERGE_RATIO * cmd->uid_count);
+	const int rc = rows_merge_paid(a->tx, chan, cmd->list, cmd->uid_count);
 
 	return rc < 0 ? rc : 0;
 }

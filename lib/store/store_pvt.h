@@ -25,13 +25,19 @@
 #include "store.h"
 
 #define STORE_LISTS 4u
-#define LAYERS_MAX 24u  // generations of a list; merging keeps them at one or two
+#define LAYERS_MAX 24u  // generations of a list; compaction keeps them at one or two
+#define LAYERS_PAID 4u  // from here on what adds rows merges half as many itself
+#define LAYERS_HIGH 8u  // from here on the smallest is merged first
+#define LAYERS_FULL_PAID 12u  // from here on as many as it adds
 #define FOLD_ROWS 4096u  // default of store_limits.fold_rows
-#define MERGE_RATIO 2u  // rows merged for each row written to a list with several generations
 #define COMMAND_HEADER 44u
 #define DELTA_HEADER 48u
 #define ROW_PREFIX 13u  // bytes of a member key before the UID
 #define KEY_BYTES_MAX 511u
+#define STORE_FORMAT 1u
+#define STATE_BYTES 60u
+#define DEDUP_RECORD_BYTES 37u
+#define DEDUP_ORDER_BYTES (8u + STORE_DEDUP_BYTES)
 
 _Static_assert(ROW_PREFIX + ID_LEN_MAX <= KEY_BYTES_MAX, "a member key fits a backend key");
 _Static_assert(1u + ID_LEN_MAX <= KEY_BYTES_MAX, "a channel key fits a backend key");
@@ -148,6 +154,26 @@ static inline int tx_seek(struct store_tx *tx, enum store_table t, struct store_
 	return tx->ops->seek(tx->tx, t, from, after, key, value);
 }
 
+// Puts a key unless it is there: -EEXIST.
+static inline int tx_insert(
+	struct store_tx *tx, enum store_table t, struct store_bytes key, struct store_bytes value)
+{
+	struct store_bytes old;
+	int rc;
+
+	if (tx->ops->insert != NULL)
+		return tx->ops->insert(tx->tx, t, key, value);
+	rc = tx_get(tx, t, key, &old);
+	if (rc != -ENOENT)
+		return rc == 0 ? -EEXIST : rc;
+	return tx_put(tx, t, key, value);
+}
+static inline int tx_append(
+	struct store_tx *tx, enum store_table t, struct store_bytes key, struct store_bytes value)
+{
+	return (tx->ops->append != NULL ? tx->ops->append : tx->ops->put)(tx->tx, t, key, value);
+}
+
 // --- rows of a list (store_rows.c) ----------------------------------------------------------------------
 
 static inline void row_prefix(
@@ -189,8 +215,10 @@ int rows_kill_list(struct store_tx *tx, struct store_chan *chan, uint8_t list);
 // Puts a generation on top of the stack; merges two when the stack is full.
 int rows_push(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t generation,
 	uint32_t rows);
-// Merges generation 1 into 0 by at most `steps` rows. Returns: rows moved, -errno. The caller saves chan.
+// Merges generations by at most `steps` rows. Returns: rows moved, -errno. The caller saves chan.
 int rows_merge(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t steps);
+// The share of merging that a command with so many rows does itself: none while compaction keeps up.
+int rows_merge_paid(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t rows);
 // Moves at most `steps` rows of `generation` into generation `into` of the stack; `each` (may be NULL)
 // sees every UID. Returns: rows moved; fewer than steps when it is empty now; -errno.
 int rows_move(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t generation,
@@ -199,8 +227,15 @@ int rows_move(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32
 // --- records (store_record.c) ---------------------------------------------------------------------------
 
 int state_load(struct store_tx *tx, struct store_state *state);
+int state_decode(struct store_bytes value, struct store_state *state);
+// Is this row of META the state? (Its length is right then.)
+bool state_is(struct store_bytes key, struct store_bytes value);
+void state_forget_generation(uint8_t value[STATE_BYTES]);
 int state_save(struct store_tx *tx, const struct store_state *state);
 int format_load(struct store_tx *tx, uint32_t *format, uint64_t *cluster_id);
+// The same of a row of META. Returns: 0, -EUCLEAN: another row.
+int format_decode(
+	struct store_bytes key, struct store_bytes value, uint32_t *format, uint64_t *cluster_id);
 int format_save(struct store_tx *tx, uint64_t cluster_id);
 // Decodes a channel's record. Returns: 0, -EUCLEAN: not a record.
 int chan_decode(const struct channel_key *key, struct store_bytes value, struct store_chan *chan);
@@ -209,6 +244,8 @@ int chan_load(struct store_tx *tx, const struct channel_key *key, struct store_c
 int chan_save(struct store_tx *tx, struct store_chan *chan);
 int chan_erase(struct store_tx *tx, const struct store_chan *chan);
 uint32_t chan_key_bytes(const struct channel_key *key, uint8_t out[1 + ID_LEN_MAX]);
+// Decodes an open stage. Returns: 0, -EUCLEAN.
+int stage_decode(struct store_bytes key, struct store_bytes value, struct store_stage *stage);
 // Returns: 0, -ENOENT, -errno.
 int stage_load(struct store_tx *tx, uint64_t id, struct store_stage *stage);
 int stage_save(struct store_tx *tx, const struct store_stage *stage);
@@ -231,6 +268,8 @@ static inline bool chan_generations_left(const struct store_chan *chan)
 // Deltas: start, add UIDs, and finish = one mutation: SMV + 1, commit + 1, channel record, journal entry.
 void delta_begin(struct store_apply *a, const struct store_chan *chan);
 void delta_uid(void *apply, struct id_view uid);
+// Keeps an encoded delta, and lets go of the oldest.
+int journal_put(struct store_apply *a, const struct store_delta *delta);
 int delta_finish(struct store_apply *a, struct store_chan *chan, uint8_t kind, uint8_t list,
 	uint64_t changed, struct store_result *r);
 
@@ -243,6 +282,7 @@ int apply_close(struct store_apply *a, const struct store_command *cmd, struct s
 	struct store_result *r);
 int apply_abort(struct store_apply *a, const struct store_command *cmd, struct store_chan *chan,
 	struct store_result *r);
+int apply_cluster(struct store_apply *a, const struct store_command *cmd, struct store_result *r);
 // Drops stages that were idle too long.
 int stage_expire(struct store_apply *a);
 

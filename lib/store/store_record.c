@@ -2,8 +2,6 @@
 // The small records of the store: format, state, channels, stages. Thread: owner of the transaction.
 #include "store_pvt.h"
 
-#define STORE_FORMAT 1u
-#define STATE_BYTES 60u
 #define CHAN_HEADER 32u
 #define LIST_HEADER 9u
 #define LAYER_BYTES 8u
@@ -19,9 +17,14 @@ int format_load(struct store_tx *tx, uint32_t *format, uint64_t *cluster_id)
 	struct store_bytes v;
 	const int rc = tx_get(tx, STORE_T_META, bytes_of(format_key, 6), &v);
 
-	if (rc != 0)
-		return rc;
-	if (v.len < 20 || memcmp(v.p, format_magic, 8) != 0)
+	return rc != 0 ? rc : format_decode(bytes_of(format_key, 6), v, format, cluster_id);
+}
+
+int format_decode(
+	struct store_bytes key, struct store_bytes v, uint32_t *format, uint64_t *cluster_id)
+{
+	if (key.len != 6 || memcmp(key.p, format_key, 6) != 0 || v.len < 20 ||
+		memcmp(v.p, format_magic, 8) != 0)
 		return -EUCLEAN;
 	*format = (uint32_t)get_le((const uint8_t *)v.p + 8, 4);
 	*cluster_id = get_le((const uint8_t *)v.p + 12, 8);
@@ -86,8 +89,21 @@ int state_load(struct store_tx *tx, struct store_state *state)
 	struct store_bytes v;
 	const int rc = tx_get(tx, STORE_T_META, bytes_of(state_key, 5), &v);
 
-	if (rc != 0)
-		return rc;
+	return rc != 0 ? rc : state_decode(v, state);
+}
+
+bool state_is(struct store_bytes key, struct store_bytes value)
+{
+	return key.len == 5 && memcmp(key.p, state_key, 5) == 0 && value.len == STATE_BYTES;
+}
+
+void state_forget_generation(uint8_t value[STATE_BYTES])
+{
+	put_le(value + 24, 0, 8);
+}
+
+int state_decode(struct store_bytes v, struct store_state *state)
+{
 	if (v.len != STATE_BYTES)
 		return -EUCLEAN;
 
@@ -249,7 +265,7 @@ int chan_erase(struct store_tx *tx, const struct store_chan *chan)
 
 // --- stages ---------------------------------------------------------------------------------------------
 
-static int stage_decode(struct store_bytes key, struct store_bytes value, struct store_stage *stage)
+int stage_decode(struct store_bytes key, struct store_bytes value, struct store_stage *stage)
 {
 	const uint8_t *p = value.p;
 

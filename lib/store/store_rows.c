@@ -3,6 +3,8 @@
 // Thread: owner of the write transaction.
 #include "store_pvt.h"
 
+#define MOVE_BATCH 32u  // rows copied out at once: 9 KiB
+
 int rows_has(struct store_tx *tx, const struct store_chan *chan, uint8_t list, struct id_view uid)
 {
 	const struct store_rowset *set = &chan->list[list];
@@ -44,17 +46,12 @@ int rows_stage(struct store_tx *tx, const struct store_chan *chan, uint8_t list,
 	uint32_t generation, struct id_view uid, uint8_t present)
 {
 	struct row_key key;
-	struct store_bytes v;
+	int rc;
 
 	row_prefix(&key, chan->number, list, generation);
 	row_uid(&key, uid);
-
-	int rc = tx_get(tx, STORE_T_MEMBER, row_bytes(&key), &v);
-
-	if (rc != -ENOENT)
-		return rc;
-	rc = tx_put(tx, STORE_T_MEMBER, row_bytes(&key), bytes_of(&present, 1));
-	return rc == 0 ? 1 : rc;
+	rc = tx_insert(tx, STORE_T_MEMBER, row_bytes(&key), bytes_of(&present, 1));
+	return rc == 0 ? 1 : rc == -EEXIST ? 0 : rc;
 }
 
 int rows_kill(struct store_tx *tx, const struct store_chan *chan, uint8_t list, uint32_t generation)
@@ -82,37 +79,63 @@ int rows_kill_list(struct store_tx *tx, struct store_chan *chan, uint8_t list)
 	return 0;
 }
 
+// Rows of a generation, copied out so that writing does not disturb the walk that finds them.
+struct rows_batch {
+	uint32_t count;
+	bool end;  // no row behind these
+	uint8_t present[MOVE_BATCH];
+	struct row_key row[MOVE_BATCH];
+};
+
+static int batch_read(
+	struct store_tx *tx, const struct row_key *from, uint32_t max, struct rows_batch *b)
+{
+	struct store_bytes key, v;
+	int rc = tx_seek(tx, STORE_T_MEMBER, row_bytes(from), false, &key, &v);
+
+	b->count = 0;
+	b->end = false;
+	while (rc == 0 && row_in(from, key)) {
+		struct row_key *row = &b->row[b->count];
+
+		if (v.len != 1)
+			return -EUCLEAN;
+		row->len = (uint8_t)(key.len - ROW_PREFIX);
+		memcpy(row->bytes, key.p, key.len);
+		b->present[b->count++] = *(const uint8_t *)v.p;
+		if (b->count == max)
+			return 0;
+		rc = tx_seek(tx, STORE_T_MEMBER, key, true, &key, &v);
+	}
+	b->end = true;
+	return rc == -ENOENT ? 0 : rc;
+}
+
 int rows_move(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t generation,
 	uint32_t into, uint32_t steps, void (*each)(void *ctx, struct id_view uid), void *ctx)
 {
-	struct row_key from, row;
+	struct rows_batch b = {.end = false};
+	struct row_key from;
 	uint32_t done = 0;
 
 	row_prefix(&from, chan->number, list, generation);
-	row = from;
-	for (; done < steps; done++) {
-		struct store_bytes key, v;
-		int rc = tx_seek(tx, STORE_T_MEMBER, row_bytes(&from), false, &key, &v);
+	while (!b.end && done < steps) {
+		const uint32_t left = steps - done;
+		int rc = batch_read(tx, &from, left < MOVE_BATCH ? left : MOVE_BATCH, &b);
 
-		if (rc == -ENOENT || (rc == 0 && !row_in(&from, key)))
-			break;
-		if (rc == 0 && v.len != 1)
-			rc = -EUCLEAN;
+		for (uint32_t i = 0; rc == 0 && i < b.count; i++) {
+			const struct id_view uid =
+				id_view_of(b.row[i].bytes + ROW_PREFIX, b.row[i].len);
+
+			rc = rows_set(tx, chan, list, into, uid, b.present[i]);
+			if (rc == 0 && each != NULL)
+				each(ctx, uid);
+		}
+		for (uint32_t i = 0; rc == 0 && i < b.count; i++)
+			rc = tx_del(tx, STORE_T_MEMBER, row_bytes(&b.row[i]));
 		if (rc != 0)
 			return rc;
-
-		const uint8_t present = *(const uint8_t *)v.p;
-		const struct id_view uid =
-			id_view_of(row.bytes + ROW_PREFIX, (uint8_t)(key.len - ROW_PREFIX));
-
-		row_uid(&row, id_view_of((const uint8_t *)key.p + ROW_PREFIX, uid.len));
-		rc = rows_set(tx, chan, list, into, uid, present);
-		if (rc == 0)
-			rc = tx_del(tx, STORE_T_MEMBER, row_bytes(&row));
-		if (rc != 0)
-			return rc;
-		if (each != NULL)
-			each(ctx, uid);
+		done += b.count;
 	}
 	return (int)done;
 }
@@ -124,38 +147,54 @@ static void layer_drop(struct store_rowset *set, uint32_t at)
 	memmove(&set->layer[at], &set->layer[at + 1], (set->layers - at) * sizeof(set->layer[0]));
 }
 
+// Which generation to merge into the one below it: the second, so that the stack gets low; when it is high
+// the smallest, which costs no more than what came in lately has paid for.
+static uint32_t merge_at(const struct store_rowset *set)
+{
+	uint32_t at = 1;
+
+	for (uint32_t i = 2; set->layers >= LAYERS_HIGH && i < set->layers; i++)
+		if (set->layer[i].rows < set->layer[at].rows)
+			at = i;
+	return at;
+}
+
 int rows_merge(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t steps)
 {
 	struct store_rowset *set = &chan->list[list];
 	uint32_t done = 0;
 
 	while (done < steps && set->layers >= 2) {
-		struct store_layer *upper = &set->layer[1];
-		const int rc =
-			rows_move(tx, chan, list, upper->generation, 0, steps - done, NULL, NULL);
+		const uint32_t at = merge_at(set);
+		struct store_layer *upper = &set->layer[at];
+		const int rc = rows_move(
+			tx, chan, list, upper->generation, at - 1, steps - done, NULL, NULL);
 
 		if (rc < 0)
 			return rc;
 		upper->rows -= (uint32_t)rc < upper->rows ? (uint32_t)rc : upper->rows;
 		if ((uint32_t)rc < steps - done)
-			layer_drop(set, 1);
+			layer_drop(set, at);
 		done += (uint32_t)rc + 1;  // the bookkeeping counts, so that a loop of calls ends
 	}
 	return (int)(done < steps ? done : steps);
 }
 
-// Merges the smallest generation above the oldest into the one below it, whole. The stack only fills
-// when closed stages outrun the merging that each written row pays for; what is left of them then is
-// at most MUTATION_UIDS_MAX rows, so the smallest is a small part of that.
+int rows_merge_paid(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t rows)
+{
+	const uint32_t layers = chan->list[list].layers;
+
+	if (layers < LAYERS_PAID)
+		return 0;
+	return rows_merge(tx, chan, list, layers < LAYERS_FULL_PAID ? (rows + 1) / 2 : rows);
+}
+
+// Makes room in a full stack, whatever it costs. What each chunk pays keeps the stack far from full, so
+// this is for stores that an earlier version left.
 static int stack_shrink(struct store_tx *tx, struct store_chan *chan, uint8_t list)
 {
 	struct store_rowset *set = &chan->list[list];
-	uint32_t at = 1;
-
-	for (uint32_t i = 2; i < set->layers; i++)
-		if (set->layer[i].rows < set->layer[at].rows)
-			at = i;
-
+	const uint32_t at = merge_at(set);
 	const int rc = rows_move(
 		tx, chan, list, set->layer[at].generation, at - 1, UINT32_MAX, NULL, NULL);
 

@@ -89,9 +89,9 @@ int apply_stage(struct store_apply *a, const struct store_command *cmd, struct s
 		return 0;
 	}
 	rc = stage_rows(a, cmd, chan, &stage, r);
-	if (rc == 0 && chan->list[cmd->list].layers >= 2) {
-		rc = rows_merge(a->tx, chan, cmd->list, MERGE_RATIO * cmd->uid_count);
-		if (rc >= 0)
+	if (rc == 0) {
+		rc = rows_merge_paid(a->tx, chan, cmd->list, cmd->uid_count);
+		if (rc > 0)
 			rc = chan_save(a->tx, chan);
 	}
 	if (rc != 0)

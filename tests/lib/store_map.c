@@ -278,7 +278,13 @@ static int op_seek_below(void *tx, enum store_table t, struct store_bytes before
 	return 0;
 }
 
-static const struct store_backend_ops map_ops = {op_get, op_put, op_del, op_seek, op_seek_below};
+static const struct store_backend_ops map_ops = {
+	.get = op_get,
+	.put = op_put,
+	.del = op_del,
+	.seek = op_seek,
+	.seek_below = op_seek_below,
+};
 
 static void end(struct store_map *m, bool undo)
 {

@@ -2,6 +2,7 @@
 // The model: sets of small integers, one per list, and the rules of lib/store written a second time in
 // the plainest way. A replica follows by deltas, reading the store only after a BULK one.
 #include "store_model.h"
+#include "store_model_cluster.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,6 +15,9 @@
 #define KEYS 4096u
 #define BATCH 5u
 #define OLD 32u
+#define NODE_WINDOW 400u  // commands after which the oldest node id is left alone
+
+_Static_assert(CHANS == MODEL_CHANNELS, "both halves know the same channels");
 
 struct mset {
 	bool has[UIDS];
@@ -38,6 +42,7 @@ struct mstate {
 	uint32_t stages;
 	struct mkey key[KEYS];  // ring, oldest first
 	uint32_t key_first, key_count;
+	struct cluster_rows cluster;
 };
 struct mcmd {
 	struct store_command cmd;
@@ -60,6 +65,7 @@ struct store_model {
 	struct mcmd batch[BATCH], old[OLD];
 	uint32_t old_count;
 	struct replica replica[CHANS];
+	struct cluster_rows copy;
 	uint64_t replica_commit;
 	struct store_model_stats stats;
 };
@@ -264,6 +270,17 @@ static void rule(struct store_model *m, const struct mcmd *k, struct store_resul
 	const struct store_command *cmd = &k->cmd;
 	struct mset uids = {{false}};
 
+	if (cmd->op >= STORE_NODE_JOIN) {
+		r->code = cluster_rule(&s->cluster, cmd, k->chan, s->commit + 1);
+		if (r->code == STORE_R_OK) {
+			r->commit = ++s->commit;
+			r->changed = 1;
+			m->stats.cluster++;
+		} else if (r->code == STORE_R_REFUSED) {
+			m->stats.refused++;
+		}
+		return;
+	}
 	for (uint32_t i = 0; i < cmd->uid_count && cmd->op != STORE_CLOSE; i++)
 		uids.has[k->uid[i]] = true;
 	r->smv = c->smv;
@@ -373,6 +390,26 @@ static void pick_stage(struct store_model *m, struct mcmd *k)
 		k->cmd.staged_op = 0;
 }
 
+static void pick_dedup(struct store_model *m, struct mcmd *k)
+{
+	if (rnd(m, 3) == 0) {
+		const uint64_t back =
+			rnd(m, 10) == 0 ? rnd(m, 2 * m->limits.dedup_commits) : rnd(m, 4);
+		const uint64_t commit = m->now.commit;
+
+		store_dedup_key(k->cmd.dedup,
+			rnd(m, 50) == 0 ? commit + 2
+			: back > commit ? 0
+					: commit - back,
+			++m->next_unique);
+	}
+}
+
+static uint64_t random_of(void *ctx, uint64_t below)
+{
+	return rnd(ctx, below);
+}
+
 static void pick(struct store_model *m, struct mcmd *k)
 {
 	// STAGE twice as often, so that stages hold several chunks; REMOVE of channels seldom.
@@ -385,6 +422,15 @@ static void pick(struct store_model *m, struct mcmd *k)
 	k->chan = (uint32_t)rnd(m, CHANS);
 	k->cmd.channel = chan_name(k->chan);
 	k->cmd.op = op[rnd(m, sizeof(op))];
+	if (rnd(m, 6) == 0) {
+		const struct channel_key name = chan_name(k->chan);
+		const uint64_t base = 1 + m->stats.commands / NODE_WINDOW % (MODEL_NODES - 8);
+
+		cluster_pick(
+			&m->now.cluster, random_of, m, base, k->chan, &name, &k->cmd, k->packed);
+		pick_dedup(m, k);
+		return;
+	}
 	if (seldom < 3)
 		k->cmd.op = seldom == 0   ? STORE_CHANNEL_REMOVE
 			    : seldom == 1 ? STORE_ABORT
@@ -398,17 +444,7 @@ static void pick(struct store_model *m, struct mcmd *k)
 		k->cmd.list = rnd(m, 3) == 0 ? (uint8_t)rnd(m, LISTS) : 0;
 	if (k->cmd.op >= STORE_ADD && k->cmd.op <= STORE_STAGE)
 		pick_uids(m, k);
-	if (rnd(m, 3) == 0) {
-		const uint64_t back =
-			rnd(m, 10) == 0 ? rnd(m, 2 * m->limits.dedup_commits) : rnd(m, 4);
-		const uint64_t commit = m->now.commit;
-
-		store_dedup_key(k->cmd.dedup,
-			rnd(m, 50) == 0 ? commit + 2
-			: back > commit ? 0
-					: commit - back,
-			++m->next_unique);
-	}
+	pick_dedup(m, k);
 }
 
 static void next_command(struct store_model *m, struct mcmd *k)
@@ -639,8 +675,15 @@ static int follow(struct store_model *m, struct store_tx *tx)
 	int rc;
 
 	while ((rc = store_read_delta(tx, m->replica_commit, &d)) == 0) {
-		if (d.commit != ++m->replica_commit || chan_number(&d.channel) == CHANS)
+		if (d.commit != ++m->replica_commit)
 			return bad(m, "journal commit", d.commit, m->replica_commit);
+		if (!store_delta_of_channel(d.kind)) {
+			if (cluster_follow(&m->copy, &d, chan_number(&d.channel)) != 0)
+				return bad(m, "delta of the cluster", d.kind, d.commit);
+			continue;
+		}
+		if (chan_number(&d.channel) == CHANS)
+			return bad(m, "journal channel", d.commit, m->replica_commit);
 		if (follow_one(m, &d) != 0)
 			return -1;
 	}
@@ -703,6 +746,17 @@ static int check_walk(struct store_model *m, struct store_tx *tx)
 	return rc == -ENOENT && n == want ? 0 : bad(m, "walk", n, want);
 }
 
+static int check_cluster(struct store_model *m, struct store_tx *tx)
+{
+	struct channel_key name[CHANS];
+
+	for (uint32_t c = 0; c < CHANS; c++)
+		name[c] = chan_name(c);
+	return cluster_check(tx, &m->now.cluster, &m->copy, name) == 0
+		       ? 0
+		       : bad(m, "cluster tables", 1, 0);
+}
+
 int store_model_check(struct store_model *m)
 {
 	const struct store_model_backend *b = &m->backend;
@@ -722,6 +776,8 @@ int store_model_check(struct store_model *m)
 		rc = check_channel(m, &tx, c);
 	if (rc == 0)
 		rc = check_walk(m, &tx);
+	if (rc == 0)
+		rc = check_cluster(m, &tx);
 	if (rc == 0 && tx.ops->seek(tx.tx, STORE_T_STAGE, (struct store_bytes){"L", 1}, false, &key,
 			       &v) == 0)
 		m->stats.layered += *(const uint8_t *)key.p == 'L';

@@ -33,5 +33,6 @@ int store_model_check(struct store_model *model);
 struct store_model_stats {
 	uint64_t commands, changed, repeated, busy, expired, staged, closed, dropped, aborted_tx;
 	uint64_t bulk, listed, layered;  // layered: checks that met more than one generation
+	uint64_t cluster, refused;  // changes of the cluster's tables, and refusals there
 };
 void store_model_stats(const struct store_model *model, struct store_model_stats *stats);

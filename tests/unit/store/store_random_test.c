@@ -60,16 +60,18 @@ static void random_commands_give_what_plain_sets_give(void **state)
 	run(1, 120000, &s);
 	print_message("changed %llu repeated %llu busy %llu expired %llu staged %llu closed %llu "
 		      "dropped %llu "
-		      "aborted %llu bulk %llu listed %llu layered %llu\n",
+		      "aborted %llu bulk %llu listed %llu layered %llu cluster %llu refused %llu\n",
 		(unsigned long long)s.changed, (unsigned long long)s.repeated,
 		(unsigned long long)s.busy, (unsigned long long)s.expired,
 		(unsigned long long)s.staged, (unsigned long long)s.closed,
 		(unsigned long long)s.dropped, (unsigned long long)s.aborted_tx,
 		(unsigned long long)s.bulk, (unsigned long long)s.listed,
-		(unsigned long long)s.layered);
+		(unsigned long long)s.layered, (unsigned long long)s.cluster,
+		(unsigned long long)s.refused);
 	assert_true(s.changed > 1000 && s.repeated > 100 && s.busy > 100 && s.expired > 10);
 	assert_true(s.staged > 1000 && s.closed > 300 && s.dropped > 5 && s.aborted_tx > 10);
 	assert_true(s.bulk > 10 && s.listed > 1000 && s.layered > 10);
+	assert_true(s.cluster > 1000 && s.refused > 500);
 }
 
 static void other_seeds_hold_too(void **state)

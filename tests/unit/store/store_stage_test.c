@@ -283,6 +283,57 @@ static void a_close_is_cheap_whatever_was_staged(void **state)
 }
 
 // Few enough to be merged on the spot, too long to be listed in one delta.
+// Calls of the backend stand for time: each chunk may cost so many per UID, each close a few, in whatever
+// order large and small operations come, though nothing compacts.
+static void no_command_does_the_work_of_another(void **state)
+{
+	uint64_t random = 9, stage = 1;
+	uint32_t longest_close = 0;
+
+	(void)state;
+	b.limits.fold_rows = 16;
+	for (uint32_t round = 0; round < 150; round++) {
+		const uint32_t chunks = 1 + (round < 12 ? 24u >> (round / 2) : round % 7);
+
+		stage++;
+		for (uint32_t c = 0; c <= chunks; c++) {
+			struct store_command cmd = store_bench_command(STORE_STAGE, "g", NULL);
+			uint8_t uids[100 * 8];
+			uint64_t before;
+
+			cmd.uids = uids;
+			for (uint32_t i = 0; i < 100; i++) {
+				char text[16];
+
+				random = random * UINT64_C(6364136223846793005) + 1;
+				snprintf(text, sizeof(text), "%07u",
+					(uint32_t)(random >> 33) % 40000);
+				uids[8 * i] = 7;
+				memcpy(uids + 8 * i + 1, text, 7);
+			}
+			cmd.uid_count = 100;
+			cmd.uids_bytes = sizeof(uids);
+			cmd.stage_id = stage;
+			cmd.staged_op = round % 5 == 4 ? STORE_REMOVE : STORE_ADD;
+			if (c == chunks) {
+				cmd.op = STORE_CLOSE;
+				cmd.uid_count = cmd.uids_bytes = 0;
+			}
+			before = store_map_calls(b.map);
+			store_bench_apply(&b, &cmd);
+			if (b.result.code != STORE_R_NO_CHANGE)
+				assert_string_equal(store_result_name(b.result.code), "ok");
+
+			const uint32_t calls = (uint32_t)(store_map_calls(b.map) - before);
+
+			assert_true(calls < (c == chunks ? 150 : 100 * 24));
+			if (c == chunks && calls > longest_close)
+				longest_close = calls;
+		}
+	}
+	print_message("longest close: %u calls\n", longest_close);
+}
+
 static void a_delta_too_long_to_list_says_read_again(void **state)
 {
 	static char uids[1000 * 256];
@@ -321,6 +372,7 @@ int main(void)
 		T(a_mutation_over_the_limit_of_uids_is_refused),
 		T(many_closed_stages_without_compaction_stay_correct),
 		T(a_close_is_cheap_whatever_was_staged),
+		T(no_command_does_the_work_of_another),
 		T(a_delta_too_long_to_list_says_read_again),
 	};
 
