@@ -4,9 +4,12 @@
 // was given; every call, every callback. A fault of the disk or of the library ends the process with
 // _exit: the log is intact on disk, a restart is the repair.
 //
-//   raft_cons.c      open, start, propose, barrier, turn; the cons_ops
-//   raft_guard.*     our raft_io around the library's: persisted position, leader barrier, held messages
+//   raft_cons.c      open, start, turn, stop; the cons_ops
+//   raft_core.c      tokens and their answers; entries and barriers on the leader
+//   raft_guard.*     our raft_io around the library's: stored position, leader's barrier, held messages
 //   raft_fsm.c       entries in, copied to a queue and offered to the consumer in bounded turns; snapshots
+//   raft_files.c     the folder: library version, lock, free space, files not to be loaded
+//   raft_offline.c   inspect and recover, on a folder nobody runs
 //   raft_sidecar.*   who this is and what it promised, checksummed: cluster, node, life, term, vote
 //   raft_transport.* listening, connecting, time-outs; streams pass a handshake before anybody reads them
 //   raft_hello.*     the handshake as bytes in, bytes out
@@ -25,11 +28,22 @@
 
 struct raft_cons;
 
+// How the process ends when going on is not safe; the log line before says what happened. A supervisor
+// starts it again after a pause, but for RAFT_EXIT_HISTORY.
+enum raft_exit {
+	RAFT_EXIT_DISK = 70,  // a write failed or the disk is full
+	RAFT_EXIT_LIBRARY = 71,  // the library broke a rule it must keep
+	RAFT_EXIT_ROLLBACK = 72,  // an uncommitted configuration was taken back: read the log again
+	RAFT_EXIT_HISTORY = 73,  // this node's history differs from the group's: do not start again
+	RAFT_EXIT_STORE = 74,  // the consumer could not apply or restore
+};
+
 #define RAFT_KEY_BYTES 32u
 
 struct raft_cons_params {
 	struct uv_loop_s *loop;
 	const char *dir;  // made when absent
+	const char *ballast;  // file that is given back when the disk is full; NULL: none
 	uint64_t node_id, cluster_id;
 	char address
 		[CONS_ADDRESS_MAX];  // literal "a.b.c.d:port" others reach us at; "" listens nowhere
@@ -60,6 +74,7 @@ enum raft_cons_refusal {
 	RAFT_REFUSED_ADDRESS,  // address in use, or not ours
 	RAFT_REFUSED_SPACE,  // no room
 	RAFT_REFUSED_LOCKED,  // another process has the folder
+	RAFT_REFUSED_STATE,  // a member already, or none yet
 	RAFT_REFUSED_FAULT,  // anything else of the system
 };
 
@@ -84,8 +99,10 @@ enum raft_cons_refusal raft_cons_start(struct raft_cons *cons, const char **why)
 void raft_cons_stop(struct raft_cons *cons);
 bool raft_cons_stopped(const struct raft_cons *cons);
 
-// Offline, on a folder that no process runs: makes this node the only voter, keeping its log. Of several
-// survivors take the one with the highest (term, last index).
+// Offline, on a folder that no process runs. Inspect reads what is there (the library closes open log files
+// on the way). Recover makes this node the only member, as voter at params->address, keeping its log; of
+// several survivors take the one with the highest (term, last index), and give the others its folder.
+// `params`: as for raft_cons_open, without loop and peers; `events` may be NULL (snapshot_check is used).
 struct raft_cons_files {
 	uint64_t cluster_id, node_id, term, vote, first_index, last_index, snapshot_index;
 	uint64_t configuration_index;
@@ -103,6 +120,7 @@ struct raft_cons_stats {
 	uint64_t barriers, held_messages, clamped_votes, skipped_ticks, held_timeouts;
 	uint64_t handshakes_refused, connections_in, connections_out, side_frames_refused;
 	uint64_t snapshots, snapshot_bytes, restores, elections;
+	uint64_t clamped_results, refused_messages;
 	uint64_t chain_checked, log_bytes;
 };
 void raft_cons_stats(const struct raft_cons *cons, struct raft_cons_stats *stats);
