@@ -7,7 +7,6 @@
 - histories are the same on all nodes, and so are the chains and the digests of the whole stores,
 - the channels hold exactly what they must.
 """
-import hashlib
 import socket
 import struct
 
@@ -69,36 +68,53 @@ class Feed:
 
 
 class History:
-    """The journal of a node from its first commit, or from where it still reaches back to."""
+    """The journal of a node, from where it reaches back to; after a restore that is the snapshot."""
 
-    def __init__(self, node, first=0):
-        commit = node.status()["commit"]
+    def __init__(self, node):
+        status = node.status()
         self.node, self.deltas = node, {}
-        self.digest = hashlib.sha256()
+        self.last, self.generation = status["commit"], status["generation"]
+        self.first = self.last  # the journal has what follows
         self.smv = {}  # channel -> last version
-        self.complete = True
-        if commit == first:
-            return
-        # Subscribing at commit 0 means having nothing, which is a resync; the first change is taken from
-        # the answers instead.
-        with Feed(node.run_dir + "/feed.sock", max(first, 1), node.status()["generation"]) as feed:
-            if feed.resync:
-                self.complete = False
-                return
-            last = max(first, 1)
-            while last < commit:
+        if self.last > 1:
+            self.find_first()
+            self.read()
+
+    def subscribe(self, commit):
+        return Feed(self.node.run_dir + "/feed.sock", commit, self.generation)
+
+    def find_first(self):
+        """The least commit number that one can go on from. Having nothing, 0, always means a new start."""
+        low, high = 1, self.last
+        while low < high:
+            middle = (low + high) // 2
+            with self.subscribe(middle) as feed:
+                low, high = (middle + 1, high) if feed.resync else (low, middle)
+        self.first = low
+
+    def read(self):
+        last = self.first
+        with self.subscribe(last) as feed:
+            while last < self.last:
                 number, kind, channel, before, smv, uids, body = feed.delta()
                 if number != last + 1:
-                    raise lab.Failure("%s: commit %d follows %d" % (node.name, number, last))
-                if channel in self.smv and before != self.smv[channel]:
-                    raise lab.Failure("%s: commit %d: %s goes from version %d, it was at %d" % (
-                        node.name, number, channel, before, self.smv[channel]))
-                if smv != before + 1:
-                    raise lab.Failure("%s: commit %d: %s goes from version %d to %d" % (
-                        node.name, number, channel, before, smv))
+                    raise lab.Failure("%s: commit %d follows %d" % (self.node.name, number, last))
+                if before != self.smv.get(channel, before) or smv != before + 1:
+                    raise lab.Failure("%s: commit %d: %s goes from version %d to %d, it was at %s" % (
+                        self.node.name, number, channel, before, smv, self.smv.get(channel)))
                 self.smv[channel], last = smv, number
-                self.deltas[number] = (kind, channel, smv, uids)
-                self.digest.update(body)
+                self.deltas[number] = (kind, channel, smv, uids, hash(body))
+
+
+def union(histories):
+    """All of them as one; where they overlap they must be the same."""
+    found = {}
+    for history in histories:
+        for number, delta in history.deltas.items():
+            if found.setdefault(number, delta) != delta:
+                raise lab.Failure("commit %d is %s at %s, %s elsewhere" % (
+                    number, delta, history.node.name, found[number]))
+    return found
 
 
 def members(control, channel, kind=TYPE):
@@ -122,9 +138,9 @@ def digests(nodes):
     return next(iter(found.values()))
 
 
-def judge_done(done, history):
-    """Each acknowledged operation against one history."""
-    by_commit, versions = {}, {}
+def judge_done(done, deltas, first):
+    """Each acknowledged operation against the history after commit `first`. Returns: how many were in it."""
+    by_commit, versions, seen = {}, {}, 0
     for entry in done:
         other = by_commit.setdefault(entry.commit, entry)
         if other is not entry:
@@ -132,40 +148,40 @@ def judge_done(done, history):
         other = versions.setdefault((entry.channel, entry.smv), entry)
         if other is not entry:
             raise lab.Failure("one version for two operations: %s, %s" % (other, entry))
-        delta = history.deltas.get(entry.commit)
-        if delta is None and entry.commit > 1:
-            raise lab.Failure("%s lost %s" % (history.node.name, entry))
+        delta = deltas.get(entry.commit)
+        if delta is None and entry.commit > first:
+            raise lab.Failure("lost: %s" % (entry,))
         want = (ADD if entry.op == "add" else REMOVE, entry.channel, entry.smv, [entry.uid])
-        if delta is not None and delta != want:
-            raise lab.Failure("%s has %s for %s" % (history.node.name, delta, entry))
-    return len(by_commit)
+        if delta is not None and delta[:4] != want:
+            raise lab.Failure("the history has %s for %s" % (delta, entry))
+        seen += delta is not None
+    return seen
+
+
+def judge_members(node, load, alone):
+    with node.control(60) as control:
+        for channel, uids in load.expected().items():
+            found = members(control, channel)
+            if found is None or (found != uids if alone else not uids <= found):
+                raise lab.Failure("%s: %d members missing, %d too many" % (
+                    channel, len(uids - (found or set())), len((found or set()) - uids)))
 
 
 def judge(group, load, nodes=None, seconds=60, alone=True):
     """Everything, of all running nodes. `alone`: the load made all changes there are."""
     nodes = nodes or [node for node in group.nodes if node.running()]
     group.wait_equal(seconds, nodes)
-    done, histories = load.done(), [History(node) for node in nodes]
+    done = load.done()
     digest = digests(nodes)
-    whole = [h for h in histories if h.complete]
-    if not whole:
-        raise lab.Failure("no node's journal reaches back to the first change")
-    if len({h.digest.digest() for h in whole}) != 1:
-        raise lab.Failure("the journals differ: %s" % [
-            (h.node.name, len(h.deltas)) for h in whole])
-    for history in whole:
-        count = judge_done(done, history)
-    if alone and digest["commit"] != count:
-        raise lab.Failure("%d changes in the store, %d were acknowledged" % (digest["commit"], count))
-    with nodes[0].control(60) as control:
-        for channel, uids in load.expected().items():
-            found = members(control, channel)
-            if found is None or (found != uids if alone else not uids <= found):
-                raise lab.Failure("%s: %d members missing, %d too many" % (
-                    channel, len(uids - (found or set())), len((found or set()) - uids)))
+    histories = [History(node) for node in nodes]
+    first = min(h.first for h in histories)
+    seen = judge_done(done, union(histories), first)
+    if alone and digest["commit"] != len(done):
+        raise lab.Failure("%d changes in the store, %d were acknowledged" % (digest["commit"], len(done)))
+    judge_members(nodes[0], load, alone)
     counts = load.counts()
-    lab.say("judged: %d nodes equal (%d whole journals), commit %d, chain %s, digest %s; "
-            "%d acknowledged, 0 lost, 0 different; %d repeats, %d of them applied before; longest gap "
-            "%.3f s" % (len(nodes), len(whole), digest["commit"], digest["chain"], digest["crc32c"],
-                        len(done), counts["repeats"], counts["applied_before"], load.gap()))
+    lab.say("judged: %d nodes equal at commit %d, chain %s, digest %s; %d acknowledged, 0 lost, 0 different "
+            "(%d by the journals, all by the members); %d repeats, %d of them applied before; longest gap "
+            "%.3f s" % (len(nodes), digest["commit"], digest["chain"], digest["crc32c"], len(done), seen,
+                        counts["repeats"], counts["applied_before"], load.gap()))
     return digest

@@ -23,9 +23,14 @@ NET, PORT, CLUSTER = "10.77.0.", 7500, 4242
 HUB_MAC = "02:00:00:00:00:ff"  # nobody's
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x00020000, 0x4000, 1 << 18
 ELECTION_MS, HEARTBEAT_MS = 300, 50
-EXIT_AMNESIA, EXIT_DAMAGED, EXIT_SPACE, EXIT_FOREIGN, EXIT_HISTORY = 82, 83, 85, 80, 87
-EXIT_ADDRESS = 84
-COMES_BACK = (74, EXIT_SPACE, EXIT_ADDRESS, 73, 75)  # exit codes after which a supervisor starts it again
+# Exit codes of tagcast-metad, as in its help.
+EXIT_DISK, EXIT_HISTORY, EXIT_FOREIGN, EXIT_NEWER, EXIT_AMNESIA = 81, 84, 90, 91, 92
+EXIT_DAMAGED, EXIT_SPACE, EXIT_LIBRARY = 93, 95, 96
+NO_ROOM = (EXIT_DISK, EXIT_SPACE, 74)
+# What a crash looks like: none is part of any test but by our own SIGKILL.
+CRASHES = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE)
+NEEDS_HELP = (64, 78, 77, EXIT_HISTORY, EXIT_FOREIGN, EXIT_NEWER, EXIT_AMNESIA, EXIT_DAMAGED, EXIT_LIBRARY)
+
 
 
 def private_mounts():
@@ -380,7 +385,7 @@ class Group:
 
 
 class Supervisor:
-    """Starts a node again that ended with a code that passes by itself; the back-off grows to a limit.
+    """Starts a node again that ended with a code that passes by itself, as its real supervisor does.
 
     Called by the test's main thread (turn), because a process started by a thread ends with it.
     """
@@ -405,7 +410,7 @@ class Supervisor:
                 continue
             if node not in self.ended:
                 code = node.process.returncode
-                if code not in COMES_BACK and code >= 0:
+                if code in NEEDS_HELP or code == 0 or code in CRASHES:
                     raise lab.Failure("%s ended with %d\n%s" % (node.name, code, node.log_tail()))
                 self.ended[node] = now
                 self.restarts.append((node.name, code))

@@ -82,7 +82,7 @@ class Writer(threading.Thread):
             op, uid = "remove", self.random.choice(sorted(mine)) if len(mine) < 64 else next(iter(mine))
         else:
             self.serial += 1
-            op, uid = "add", "w%d-%d%s" % (self.index, self.serial, load.padding)
+            op, uid = "add", "%s-%d-%d%s" % (load.tag, self.index, self.serial, load.padding)
         answer, start = self.command(op, channel, [uid])
         if answer is None:
             return
@@ -113,6 +113,7 @@ class Load:
                  remove_share=0.3, patience=10, padding="", name="c"):
         self.nodes, self.pause, self.limit = list(nodes), pause, limit
         self.remove_share, self.patience, self.padding = remove_share, patience, padding
+        self.tag = secrets.token_hex(3)  # two loads share no UID
         self.channels = ["%s%d" % (name, i) for i in range(channels)]
         self.stopping, self.given_up = threading.Event(), threading.Event()
         self.writers = [Writer(self, i, seed * 1000 + i) for i in range(writers)]
@@ -121,7 +122,10 @@ class Load:
 
     def start(self):
         self.started = time.monotonic()
+        # A key names a commit number of late, or it is taken for an old one.
+        commits = [status["commit"] for status in (node.status() for node in self.nodes) if status]
         for writer in self.writers:
+            writer.commit = max(commits, default=0)
             writer.start()
         return self
 
