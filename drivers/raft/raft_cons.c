@@ -495,6 +495,9 @@ enum raft_cons_refusal raft_cons_start(struct raft_cons *c, const char **why)
 		*why = c->why;
 		if (c->refusal != RAFT_REFUSED_NOT)
 			return c->refusal;
+		c->refusal = raft_transport_refusal(c, why);
+		if (c->refusal != RAFT_REFUSED_NOT)
+			return c->refusal;
 		return core_refuse(c, refusal_of(rc), why, "%s: %s (%s)", c->dir, core_error(rc),
 			c->raft.errmsg);
 	}

@@ -16,8 +16,11 @@
 //   raft_side.*      frames between meta processes beside Raft's own: proposals to the leader, barriers,
 //                    changes of members, history
 //   raft_peer.*      the side connections
+//   raft_forward.c   proposals and barriers over them
 //   raft_chain.*     history: (index, chain) pairs of others against our own
 //   raft_member.*    changes of members, step by step
+//   raft_change.c    those steps done, and joining
+//   raft_resolve.c   names to literal addresses
 #pragma once
 
 #include <stdbool.h>
@@ -114,6 +117,10 @@ enum raft_cons_refusal raft_cons_inspect(
 enum raft_cons_refusal raft_cons_recover(
 	const struct raft_cons_params *params, struct raft_cons_files *files, const char **why);
 
+// Why connections were refused: a name for each counter of raft_cons_stats.refused; the first is unused.
+#define RAFT_REFUSALS 13u
+const char *raft_cons_refusal_name(uint32_t reason);
+
 // Counters for status and metrics.
 struct raft_cons_stats {
 	uint64_t proposals, forwarded, commits, replays_skipped, queue_entries, queue_bytes;
@@ -122,6 +129,10 @@ struct raft_cons_stats {
 	uint64_t snapshots, snapshot_bytes, restores, elections;
 	uint64_t clamped_results, refused_messages;
 	uint64_t chain_checked, log_bytes;
+	uint64_t refused[RAFT_REFUSALS];  // handshakes, by reason
 };
 void raft_cons_stats(const struct raft_cons *cons, struct raft_cons_stats *stats);
 extern const struct cons_ops raft_cons_ops;
+
+// "host:port" to "a.b.c.d:port", before an open. Blocks. Returns: 0; -1 with a text in `why`.
+int raft_cons_resolve(const char *host_port, char literal[CONS_ADDRESS_MAX], const char **why);

@@ -219,6 +219,10 @@ int files_decode_members(const void *base, size_t len, struct cons_member *membe
 int raft_transport_open(struct raft_cons *c, struct raft_uv_transport *t);
 // After the library's side is closed, or when it never was opened.
 void raft_transport_discard(struct raft_cons *c);
+// After raft_start failed: was it the listening? Returns: RAFT_REFUSED_NOT when not.
+enum raft_cons_refusal raft_transport_refusal(const struct raft_cons *c, const char **why);
+// A proven stream that carries side frames; taken over in any case.
+void raft_peers_accepted(struct raft_cons *c, uint64_t id, struct uv_tcp_s *tcp);
 
 // Made by raft_cons_open, freed by raft_cons_discard; start: right after raft_start, before the first turn.
 // Return 0 or -errno.
