@@ -6,12 +6,15 @@ every way out. Disks of a size are tmpfs, mounted in this process' own mount nam
 that even SIGKILL leaves none. Runs in the test's threads; processes are started by its main thread only.
 """
 import argparse
+import contextlib
 import ctypes
 import os
 import random
 import secrets
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -21,6 +24,7 @@ import lab
 
 NET, PORT, CLUSTER = "10.77.0.", 7500, 4242
 HUB_MAC = "02:00:00:00:00:ff"  # nobody's
+CLONE_NEWNET = 0x40000000
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x00020000, 0x4000, 1 << 18
 ELECTION_MS, HEARTBEAT_MS = 300, 50
 # Exit codes of tagcast-metad, as in its help.
@@ -40,6 +44,52 @@ def private_mounts():
         raise lab.Failure("mount namespace: %s" % os.strerror(ctypes.get_errno()))
 
 
+@contextlib.contextmanager
+def inside(namespace):
+    """Sockets that this thread makes meanwhile belong to the network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def enter(path):
+        with open(path, "rb") as file:
+            if libc.setns(file.fileno(), CLONE_NEWNET) != 0:
+                raise lab.Failure("%s: %s" % (path, os.strerror(ctypes.get_errno())))
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        enter("/run/netns/" + namespace)
+        yield
+    finally:
+        enter("/proc/self/fd/%d" % home)
+        os.close(home)
+
+
+class Neighbours:
+    """The neighbour table of eth0 in a namespace, by netlink: what was written is in force on return."""
+
+    NEWNEIGH, REQUEST, ACK, REPLACE, CREATE, PERMANENT, DST, LLADDR = 28, 1, 4, 0x100, 0x400, 0x80, 1, 2
+
+    def __init__(self, namespace):
+        with inside(namespace):
+            self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+            self.device = socket.if_nametoindex("eth0")
+        self.socket.settimeout(5)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def write(self, address, mac):
+        body = struct.pack("<BxxxiHBB", socket.AF_INET, self.device, self.PERMANENT, 0, 1)
+        body += struct.pack("<HH4s", 8, self.DST, socket.inet_aton(address))
+        body += struct.pack("<HH6sxx", 10, self.LLADDR, bytes.fromhex(mac.replace(":", "")))
+        self.socket.send(struct.pack("<IHHII", 16 + len(body), self.NEWNEIGH, self.REQUEST | self.ACK |
+                                     self.REPLACE | self.CREATE, 1, 0) + body)
+        error = struct.unpack_from("<i", self.socket.recv(4096), 16)[0]
+        if error != 0:
+            raise lab.Failure("neighbour %s: %s" % (address, os.strerror(-error)))
+
+
 # --- the network --------------------------------------------------------------------------------------
 
 class RaftNetwork:
@@ -52,7 +102,7 @@ class RaftNetwork:
     def __init__(self, stack, prefix):
         self.stack, self.prefix, self.nodes = stack, prefix, []
         self.hub = prefix + "h"
-        self.cut_pairs, self.down = set(), set()
+        self.cut_pairs, self.down, self.tables = set(), set(), {}
         self.add_namespace(self.hub)
         lab.run("ip", "-n", self.hub, "link", "add", "br0", "type", "bridge", "forward_delay", "0")
         lab.run("ip", "-n", self.hub, "link", "set", "br0", "up")
@@ -86,8 +136,9 @@ class RaftNetwork:
                 self.neighbour(other, number, True)
 
     def neighbour(self, number, other, right):
-        lab.run("ip", "-n", self.namespace(number), "neighbour", "replace", NET + str(other), "lladdr",
-                self.mac(other) if right else HUB_MAC, "dev", "eth0", "nud", "permanent")
+        if number not in self.tables:
+            self.tables[number] = self.stack.enter_context(Neighbours(self.namespace(number)))
+        self.tables[number].write(NET + str(other), self.mac(other) if right else HUB_MAC)
 
     def link(self, number, up):
         """Pulls or plugs the node's cable at the bridge."""
@@ -244,6 +295,11 @@ class RaftNode:
                 return log.read()[-length:]
         except OSError:
             return ""
+
+    def last_error(self):
+        """What it said last, for people."""
+        lines = [line for line in self.log_tail(20000).splitlines() if "level=error" in line]
+        return lines[-1].split(" mod=", 1)[-1] if lines else "nothing"
 
     def rss_bytes(self, peak=False):
         with open("/proc/%d/status" % self.process.pid, encoding="ascii") as status:

@@ -59,6 +59,7 @@ def until_it_leaves(group, supervisor, load, node, filler, seconds=60):
     code = next(code for name, code in supervisor.restarts[before:] if name == node.name)
     if code not in raft_lab.NO_ROOM:
         raise lab.Failure("%s ended with %d\n%s" % (node.name, code, node.log_tail()))
+    lab.say("%s: %s" % (node.name, node.last_error()))
     return code
 
 

@@ -3,7 +3,6 @@
 """Bytes from strangers against the Raft port, the feed socket and the control socket (F15): nobody crashes,
 no term changes, nothing that was recorded and is sent again is believed."""
 import contextlib
-import ctypes
 import json
 import os
 import socket
@@ -20,27 +19,8 @@ import raft_lab
 from raft_load import Load
 
 STRANGER = 77  # last byte of its address
-CLONE_NEWNET = 0x40000000
 EXTREMES = (0, 1, 7, 8, 255, 4096, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1,
             (1 << 64) - 1)
-
-
-@contextlib.contextmanager
-def inside(namespace):
-    """Sockets that this thread makes meanwhile belong to the namespace."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def enter(path):
-        with open(path, "rb") as file:
-            if libc.setns(file.fileno(), CLONE_NEWNET) != 0:
-                raise lab.Failure("%s: %s" % (path, os.strerror(ctypes.get_errno())))
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        enter("/run/netns/" + namespace)
-        yield
-    finally:
-        enter("/proc/self/fd/%d" % home)
-        os.close(home)
 
 
 # --- by hand --------------------------------------------------------------------------------------------
@@ -166,7 +146,7 @@ def tcp(namespace, address):
     host, port = address.split(":")
 
     def make():
-        with inside(namespace):
+        with raft_lab.inside(namespace):
             connection = socket.socket()
         connection.settimeout(2)
         connection.connect((host, int(port)))
@@ -189,7 +169,7 @@ class Recorder(threading.Thread):
     def __init__(self, namespace, address, target):
         super().__init__(daemon=True)
         host, port = address.split(":")
-        with inside(namespace):
+        with raft_lab.inside(namespace):
             self.listener = socket.create_server((host, int(port)))
         self.target, self.namespace, self.said = target, namespace, []
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Changes of the members of a group, also of dead ones, under load and at the worst moment (F6, F8, F11,
 F12)."""
+import collections
 import os
 import shutil
 import sys
@@ -25,17 +26,17 @@ def wait_roles(group, expected, nodes=None, seconds=30):
                    lambda: all(roles(n) == expected for n in nodes), seconds)
 
 
-def change(node, cmd, seconds=40, **arguments):
+def change(at, cmd, **arguments):
     """Returns: seconds it took; it must succeed."""
     started = time.monotonic()
-    node.ask(cmd, seconds, **arguments)
+    at.ask(cmd, 40, **arguments)
     return time.monotonic() - started
 
 
-def refused(node, cmd, seconds=40, **arguments):
+def refused(at, cmd, **arguments):
     """Returns: (seconds, answer); it must be refused."""
     started = time.monotonic()
-    answer = node.call(cmd, seconds, **arguments)
+    answer = at.call(cmd, 40, **arguments)
     if answer["ok"]:
         raise lab.Failure("%s %s was not refused" % (cmd, arguments))
     return time.monotonic() - started, answer
@@ -50,35 +51,50 @@ def f06_uncommitted_change(run):
     supervisor = group.supervise()
     supervisor_strict(supervisor)
     lab_wait_snapshots(group, load, supervisor)
-    expected, shown = roles(group.nodes[0]), 0
+    expected, shown, told = roles(group.nodes[0]), 0, collections.Counter()
     for number in range(run.count(4, 30)):
         leader = supervisor.watch("a leader", group.leader, 30)
         starts, last = leader.starts, leader.status()["log_last"]
-        with leader.control(10) as control:
+        with leader.control(40) as control:
             control.call("meta.status")
-            group.network.link(leader.number, False)
-            control.send("meta.remove", node=4)
+            group.network.mute(leader.number)
             others = [n for n in group.nodes[:3] if n is not leader]
+            control.send("meta.demote", node=others[0].node_id)
             supervisor.watch("another leads", lambda: group.leader(others), 30)
+            # Its outcome is known before the heal, or it would be done then, at the new leader.
+            told[outcome(control)] += 1
         load.wait_more(20, 60, supervisor)
         group.network.heal()
         supervisor.watch("%s is back" % leader.name, lambda: (leader.status() or {}).get("state") == "ready", 30)
         load.wait_more(20, 60, supervisor)
+        try:
+            supervisor.watch("the configuration is that of the others", lambda: load.check() or (
+                leader.running() and leader.status() and roles(leader) == expected), 15)
+        except lab.Failure as problem:
+            raise lab.Failure("round %d: %s: members at %s are %s, the log was at %d, restarts %s" % (
+                number, problem, leader.name, roles(leader), last, supervisor.restarts)) from None
         restarts = leader.starts - starts
         if restarts > 2:
             raise lab.Failure("%s needed %d restarts" % (leader.name, restarts))
         shown += restarts > 0
-        found = roles(leader)
-        if found != expected:
-            raise lab.Failure("round %d: members are %s at %s, they were %s; log at %d" % (
-                number, found, leader.name, expected, last))
     load.stop(60, supervisor)
     wait_roles(group, expected)
     raft_check.judge(group, load)
-    lab.say("%d rounds, %d of them with a restart of the old leader; members stayed" % (
-        run.count(4, 30), shown))
+    lab.say("%d rounds, %d of them with a restart of the old leader; members stayed; it was told: %s; restarts: %s" % (
+        run.count(4, 30), shown, dict(told), supervisor.restarts))
     if shown == 0:
         raise lab.Failure("no change ever reached the log of the cut-off leader: nothing was shown")
+
+
+def outcome(control):
+    """What a cut-off leader says of a change; None when it ended over it."""
+    try:
+        answer = control.receive("meta.demote")
+    except lab.Unreachable:
+        return None
+    if answer["ok"]:
+        raise lab.Failure("a change without a majority was done: %s" % answer)
+    return answer["error"]
 
 
 def supervisor_strict(supervisor):
