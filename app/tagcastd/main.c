@@ -231,6 +231,15 @@ static int init_meta(struct app *app)
 		.stages = conf->meta.stages,
 		.stage_commits = conf->meta.stage_commits,
 		.feed_backlog_bytes = conf->meta.feed_backlog_bytes,
+		.raft_address = conf->meta.raft_address,
+		.raft_bind = conf->meta.raft_bind,
+		.raft_key_file = conf->meta.raft_key_file,
+		.raft_auth_off = conf->meta.raft_auth == CONF_AUTH_OFF,
+		.election_ns = conf->meta.election_ns,
+		.heartbeat_ns = conf->meta.heartbeat_ns,
+		.snapshot_entries = conf->meta.snapshot_entries,
+		.snapshot_trailing = conf->meta.snapshot_trailing,
+		.snapshot_log_bytes = conf->meta.snapshot_log_bytes,
 	};
 	int rc;
 

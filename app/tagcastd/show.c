@@ -131,7 +131,10 @@ static void add_meta(struct app *app, json_t *fields) CONTROL_ONLY
 	struct feed_client_info feed;
 
 	feed_client_info(app->feed, &feed);
-	json_object_set_new(fields, "meta", json_string(feed.connected ? "connected" : "away"));
+	json_object_set_new(fields, "meta",
+		json_string(feed.connected ? "connected"
+			    : feed.waiting ? "no group"
+					   : "away"));
 	add_u64(fields, "feed_frames", feed.frames);
 	add_u64(fields, "feed_connects", feed.connects);
 	add_u64(fields, "feed_failures", feed.failures);
@@ -144,6 +147,8 @@ static void add_meta(struct app *app, json_t *fields) CONTROL_ONLY
 		add_u64(fields, "meta_pid", (uint64_t)info.pid);
 		add_u64(fields, "meta_starts", info.starts);
 		add_u64(fields, "meta_exits", info.exits);
+		if (info.last_code >= 0)
+			add_u64(fields, "meta_last_exit", (uint64_t)info.last_code);
 	}
 	add_u64(fields, "applied", node_control_applied(app->node));
 }

@@ -9,6 +9,7 @@
 //   raft_guard.*     our raft_io around the library's: stored position, leader's barrier, held messages
 //   raft_fsm.c       entries in, copied to a queue and offered to the consumer in bounded turns; snapshots
 //   raft_files.c     the folder: library version, lock, free space, files not to be loaded
+//   raft_restore.c   a group that begins with a snapshot
 //   raft_offline.c   inspect and recover, on a folder nobody runs
 //   raft_sidecar.*   who this is and what it promised, checksummed: cluster, node, life, term, vote
 //   raft_transport.* listening, connecting, time-outs; streams pass a handshake before anybody reads them
@@ -34,11 +35,11 @@ struct raft_cons;
 // How the process ends when going on is not safe; the log line before says what happened. A supervisor
 // starts it again after a pause, but for RAFT_EXIT_HISTORY.
 enum raft_exit {
-	RAFT_EXIT_DISK = 70,  // a write failed or the disk is full
-	RAFT_EXIT_LIBRARY = 71,  // the library broke a rule it must keep
-	RAFT_EXIT_ROLLBACK = 72,  // an uncommitted configuration was taken back: read the log again
-	RAFT_EXIT_HISTORY = 73,  // this node's history differs from the group's: do not start again
-	RAFT_EXIT_STORE = 74,  // the consumer could not apply or restore
+	RAFT_EXIT_ROLLBACK = 80,  // an uncommitted configuration was taken back: read the log again
+	RAFT_EXIT_DISK = 81,  // a write failed or the disk is full
+	RAFT_EXIT_LIBRARY = 82,  // the library broke a rule it must keep
+	RAFT_EXIT_STORE = 83,  // the consumer could not apply or restore
+	RAFT_EXIT_HISTORY = 84,  // this node's history differs from the group's: do not start again
 };
 
 #define RAFT_KEY_BYTES 32u
@@ -90,6 +91,13 @@ void raft_cons_discard(struct raft_cons *cons);
 
 // EMPTY to MEMBER: makes a group of this node alone. By an operator's word only.
 enum raft_cons_refusal raft_cons_bootstrap(struct raft_cons *cons, const char **why);
+// A group of this node alone that begins with a snapshot of the consumer's at log index `index`. First it
+// is written. Context: any thread, one at a time. Returns: 0, -EFBIG, -errno.
+int raft_cons_restore_write(
+	const struct raft_cons *cons, const uint8_t *bytes, uint64_t len, uint64_t index);
+// EMPTY to MEMBER: then it is put in place. By an operator's word only.
+enum raft_cons_refusal raft_cons_restore(
+	struct raft_cons *cons, uint64_t index, const char **why);
 // EMPTY to MEMBER: asks the member at `via` (literal address:port) to add this node as standby;
 // on_result(token) says how that ended.
 enum raft_cons_refusal raft_cons_join(

@@ -289,12 +289,17 @@ static enum side_taken on_barrier(
 	return SIDE_TAKEN;
 }
 
-static enum side_taken on_change(struct side_conn *conn, const struct side_frame *frame)
+static enum side_taken on_change(
+	struct side_conn *conn, const struct side_frame *frame, bool waited)
 {
 	struct change_reply reply = {
 		.kind = REPLY_MEMBER, .serial = conn->serial, .request = frame->request};
 	struct cons_change change = {.op = frame->op, .id = frame->id};
+	struct raft_cons *c = conn->p->c;
 
+	// A new leader, whose first entry is on its way.
+	if (!waited && raft_state(&c->raft) == RAFT_LEADER && !core_leads(c))
+		return SIDE_STALLED;
 	if (frame->type == SIDE_JOIN) {
 		change.op = CONS_ADD;
 		reply.kind = REPLY_JOIN;
@@ -349,7 +354,7 @@ enum side_taken forward_on_frame(
 			return on_barrier(conn, frame, waited);
 		case SIDE_MEMBER:
 		case SIDE_JOIN:
-			return on_change(conn, frame);
+			return on_change(conn, frame, waited);
 		default:
 			return SIDE_BROKEN;
 		}

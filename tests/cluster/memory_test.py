@@ -113,6 +113,7 @@ class Run:
 
     def prepare(self):
         self.node.start()
+        self.node.bootstrap()
         self.node.wait_ready(30)
         self.meta = self.node.meta()
         for number in range(CHANNELS):

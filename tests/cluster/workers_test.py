@@ -61,6 +61,7 @@ class Run:
     def prepare(self):
         node = self.lab.node
         node.start()
+        node.bootstrap()
         node.wait_ready(30)
         with node.meta() as meta:
             for number in range(CHANNELS):

@@ -394,6 +394,7 @@ class Demo:
     def run(self):
         self.read_index()
         self.node.start()
+        self.node.bootstrap()
         self.node.wait_ready(30)
         say("node ready at %s:%d in namespace %s" % (lab.NODE_IP, lab.PORT, self.lab.network.node))
         self.import_graph()

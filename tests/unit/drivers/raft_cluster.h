@@ -42,8 +42,8 @@ void cluster_isolate(struct cluster *c, uint32_t i);
 // Makes only `i` stand for election from now on, until cluster_calm(c, i).
 void cluster_stand(struct cluster *c, uint32_t i);
 void cluster_calm(struct cluster *c);
-bool cluster_step_until(struct cluster *c, bool (*done)(struct cluster *c, void *arg), void *arg,
-	unsigned msecs);
+bool cluster_step_until(
+	struct cluster *c, bool (*done)(struct cluster *c, void *arg), void *arg, unsigned msecs);
 bool cluster_leads(struct cluster *c, uint32_t i, unsigned msecs);
 // Submits one command on i. Returns: the library's code.
 int cluster_apply(struct cluster *c, uint32_t i, uint64_t value);

@@ -51,7 +51,7 @@ static void survivors_of_the_leader_go_on(void **state)
 		if (g.node[i].pid == 0)
 			continue;
 		node_wait(&g, i, "ready", 1);
-		assert_int_equal(node_propose(&g, i, "two"), CONS_OK);
+		node_propose_until_taken(&g, i, "two");
 		assert_int_equal(node_barrier(&g, i), CONS_OK);
 	}
 	for (uint64_t i = 1; i <= 3; i++) {
@@ -62,12 +62,154 @@ static void survivors_of_the_leader_go_on(void **state)
 	}
 }
 
+static void changes_go_through_any_member(void **state)
+{
+	nodes_form(&g, 3, 1);
+	node_wait(&g, 3, "standbys", 2);
+	node_wait(&g, 2, "connected", 3);
+	// Asked at a standby, done by the leader.
+	assert_int_equal(node_change(&g, 2, CONS_PROMOTE, 3, ""), CONS_OK);
+	node_wait(&g, 2, "voters", 2);
+	assert_int_equal(node_change(&g, 3, CONS_PROMOTE, 3, ""), CONS_REFUSED);
+	assert_non_null(strstr(g.line, "voter already"));
+	assert_int_equal(node_change(&g, 2, CONS_DEMOTE, 3, ""), CONS_OK);
+	node_wait(&g, 2, "voters", 1);
+	assert_int_equal(node_change(&g, 1, CONS_REMOVE, 3, ""), CONS_OK);
+	node_wait(&g, 2, "standbys", 1);
+	assert_int_equal(node_propose(&g, 2, "goes on"), CONS_OK);
+}
+
+static void leadership_moves_where_it_is_told(void **state)
+{
+	nodes_form(&g, 3, 3);
+	node_wait(&g, 3, "connected", 3);
+	assert_int_equal(node_change(&g, 1, CONS_TRANSFER, 2, ""), CONS_OK);
+	node_wait(&g, 2, "leads", 1);
+	node_wait(&g, 2, "ready", 1);
+	node_wait(&g, 3, "leader", 2);
+	node_wait(&g, 3, "ready", 1);
+	// Asked at a follower.
+	assert_int_equal(node_change(&g, 3, CONS_TRANSFER, 3, ""), CONS_OK);
+	node_wait(&g, 3, "leads", 1);
+	node_propose_until_taken(&g, nodes_leader(&g), "goes on");
+}
+
+static void a_leader_that_is_removed_hands_over_first(void **state)
+{
+	nodes_form(&g, 3, 3);
+	node_wait(&g, 2, "connected", 3);
+	node_wait(&g, 3, "connected", 3);
+	assert_int_equal(node_info(&g, 1, "leads"), 1);
+	assert_int_equal(node_change(&g, 1, CONS_REMOVE, 1, ""), CONS_OK);
+	node_kill(&g, 1);
+	node_wait(&g, nodes_leader(&g), "voters", 2);
+	node_propose_until_taken(&g, nodes_leader(&g), "goes on");
+}
+
+static void a_dead_voter_stops_changes_but_not_its_own_removal(void **state)
+{
+	nodes_form(&g, 4, 3);
+	node_wait(&g, 1, "connected", 4);
+	node_kill(&g, 3);
+	node_wait(&g, 1, "connected", 3);
+	assert_int_equal(node_change(&g, 1, CONS_PROMOTE, 4, ""), CONS_REFUSED);
+	assert_non_null(strstr(g.line, "voter 3 does not answer"));
+	assert_int_equal(node_change(&g, 1, CONS_REMOVE, 3, ""), CONS_OK);
+	assert_int_equal(node_change(&g, 1, CONS_PROMOTE, 4, ""), CONS_OK);
+	node_wait(&g, 4, "voters", 3);
+}
+
+static void a_wiped_node_is_refused_under_its_old_id(void **state)
+{
+	nodes_form(&g, 3, 3);
+	assert_int_equal(node_propose(&g, 1, "before"), CONS_OK);
+	node_kill(&g, 3);
+	node_wipe(&g, 3);
+	node_start(&g, 3, NODE_JOIN, 2);
+	assert_int_equal(node_join_result(&g, 3), CONS_REFUSED);
+	node_kill(&g, 3);
+	// Gone from the group, its address may come back; its id may not, and a new one may.
+	assert_int_equal(node_change(&g, 1, CONS_REMOVE, 3, ""), CONS_OK);
+	node_start(&g, 4, NODE_JOIN, 2);
+	assert_int_equal(node_join_result(&g, 4), CONS_OK);
+	node_wait(&g, 4, "entries", 1);
+	assert_int_equal(node_info(&g, 4, "chain"), node_info(&g, 1, "chain"));
+	node_wait(&g, 1, "connected", 3);
+	assert_int_equal(node_change(&g, 1, CONS_ADD, 66, "127.0.0.1:7400"), CONS_REFUSED);
+	assert_non_null(strstr(g.line, "was a member before"));
+}
+
+static void a_wiped_node_that_makes_its_own_group_is_left_alone(void **state)
+{
+	uint64_t leader;
+
+	nodes_form(&g, 3, 3);
+	assert_int_equal(node_propose(&g, 1, "before"), CONS_OK);
+	node_kill(&g, 3);
+	node_wipe(&g, 3);
+	node_start(&g, 3, NODE_BOOTSTRAP, 0);
+	node_wait(&g, 3, "ready", 1);
+	leader = nodes_leader(&g);
+	assert_int_not_equal(leader, 3);
+	// Two are a majority and go on; the third leads nobody but itself and lets nobody in.
+	node_propose_until_taken(&g, leader, "after");
+	node_wait_least(&g, 3, "refused", 1);
+	assert_int_equal(node_info(&g, 3, "voters"), 1);
+	assert_int_equal(node_info(&g, 3, "entries"), 0);
+}
+
+static void without_a_way_to_the_leader_nothing_is_taken(void **state)
+{
+	nodes_form(&g, 2, 2);
+	node_wait(&g, 2, "ready", 1);
+	node_kill(&g, 1);
+	node_wait(&g, 2, "ready", 0);
+	assert_int_equal(node_propose(&g, 2, "nobody"), CONS_NOT_LEADER);
+	assert_int_equal(node_barrier(&g, 2), CONS_NOT_LEADER);
+	assert_int_equal(node_change(&g, 2, CONS_PROMOTE, 2, ""), CONS_NOT_LEADER);
+	node_start(&g, 1, NODE_MEMBER, 0);
+	node_propose_until_taken(&g, 2, "somebody");
+}
+
+static void a_node_with_another_history_ends(void **state)
+{
+	nodes_form(&g, 3, 3);
+	assert_int_equal(node_propose(&g, 1, "equal"), CONS_OK);
+	for (uint64_t i = 1; i <= 3; i++)
+		node_wait_least(&g, i, "checked", 1);
+	node_lie(&g, 3);
+	assert_int_equal(node_propose(&g, 1, "differs"), CONS_OK);
+	assert_int_equal(node_wait_end(&g, 3), RAFT_EXIT_HISTORY);
+	// The majority stays, however long it looks at it.
+	node_wait(&g, nodes_leader(&g), "connected", 2);
+	node_propose_until_taken(&g, nodes_leader(&g), "goes on");
+}
+
+static void of_two_with_different_histories_none_goes_on(void **state)
+{
+	nodes_form(&g, 2, 2);
+	node_lie(&g, 2);
+	assert_int_equal(node_propose(&g, 1, "differs"), CONS_OK);
+	assert_int_equal(node_wait_end(&g, 1), RAFT_EXIT_HISTORY);
+	assert_int_equal(node_wait_end(&g, 2), RAFT_EXIT_HISTORY);
+}
+
 int main(void)
 {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			three_nodes_form_and_every_one_takes_proposals, setup, teardown),
-		cmocka_unit_test_setup_teardown(survivors_of_the_leader_go_on, setup, teardown),
+		T(three_nodes_form_and_every_one_takes_proposals),
+		T(survivors_of_the_leader_go_on),
+		T(changes_go_through_any_member),
+		T(leadership_moves_where_it_is_told),
+		T(a_leader_that_is_removed_hands_over_first),
+		T(a_dead_voter_stops_changes_but_not_its_own_removal),
+		T(a_wiped_node_is_refused_under_its_old_id),
+		T(a_wiped_node_that_makes_its_own_group_is_left_alone),
+		T(without_a_way_to_the_leader_nothing_is_taken),
+		T(a_node_with_another_history_ends),
+		T(of_two_with_different_histories_none_goes_on),
 	};
+#undef T
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

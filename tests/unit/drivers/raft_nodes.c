@@ -420,6 +420,20 @@ enum cons_status node_propose(struct nodes *g, uint64_t id, const char *text)
 	return result_of(g, id, g->token);
 }
 
+void node_propose_until_taken(struct nodes *g, uint64_t id, const char *text)
+{
+	const uint64_t deadline = time_now_ns() + NODES_WAIT_MS * NS_PER_MS;
+	enum cons_status status;
+
+	do {
+		status = node_propose(g, id, text);
+		if (time_now_ns() > deadline)
+			fail_msg("node %" PRIu64 " takes nothing: %s", id, g->line);
+		poll(NULL, 0, 10);
+	} while (status == CONS_NOT_LEADER || status == CONS_BUSY);
+	assert_int_equal(status, CONS_OK);
+}
+
 enum cons_status node_barrier(struct nodes *g, uint64_t id)
 {
 	char line[64];

@@ -52,6 +52,8 @@ uint64_t nodes_leader(struct nodes *g);
 
 // These wait for the result; g->line holds its text.
 enum cons_status node_propose(struct nodes *g, uint64_t id, const char *text);
+// Again while it says that it was not taken: leadership may be moving.
+void node_propose_until_taken(struct nodes *g, uint64_t id, const char *text);
 enum cons_status node_barrier(struct nodes *g, uint64_t id);
 enum cons_status node_change(
 	struct nodes *g, uint64_t id, enum cons_change_op op, uint64_t target, const char *address);
