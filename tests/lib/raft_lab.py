@@ -301,6 +301,12 @@ class RaftNode:
         lines = [line for line in self.log_tail(20000).splitlines() if "level=error" in line]
         return lines[-1].split(" mod=", 1)[-1] if lines else "nothing"
 
+    def last_error_of(self, code):
+        """The text of its last error of that code; all of the last one without such."""
+        lines = [line for line in self.log_tail(20000).splitlines() if "code=" + code in line]
+        return lines[-1].split('msg="')[-1].rstrip('"').replace(self.data_dir, "") if lines else (
+            self.last_error())
+
     def rss_bytes(self, peak=False):
         with open("/proc/%d/status" % self.process.pid, encoding="ascii") as status:
             for line in status:

@@ -276,8 +276,8 @@ def outcome(node, others, expected):
     if not node.running():
         code = node.process.returncode
         if code not in REFUSALS:
-            raise lab.Failure("ended with %s\n%s" % (code, node.log_tail(1500)))
-        return "refused with %d" % code, took
+            raise lab.Failure("ended with %s: %s" % (code, node.last_error_of("RAFT_REFUSED")))
+        return "refused with %d (%s)" % (code, node.last_error_of("RAFT_REFUSED")), took
     if node.status()["state"] == "waiting":
         raise lab.Failure("takes itself for a new node")
     answer = node.call("meta.verify", 60)
