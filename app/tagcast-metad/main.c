@@ -38,13 +38,13 @@ static void fault(const char *what, int rc)
 					     : EX_IOERR);
 }
 
-static void update_fence(struct metad *metad) META_ONLY;
-static void update_fence(struct metad *metad)
+static void update_applied(struct metad *metad) META_ONLY;
+static void update_applied(struct metad *metad)
 {
 	uint64_t applied;
-	const bool connected = meta_feed_fence(metad->feed, &applied);
+	const bool connected = meta_feed_applied(metad->feed, &applied);
 
-	meta_queue_fence(metad->queue, connected, applied);
+	meta_queue_applied(metad->queue, connected, applied);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -189,7 +189,7 @@ static void turn(struct metad *metad)
 
 	meta_turn_mark(&metad->meter, TURN_CONSENSUS);
 	metad->state.now_ns = now_ns;
-	update_fence(metad);
+	update_applied(metad);
 	meta_queue_tick(metad->queue, now_ns);
 	busy = turn_group(metad, now_ns);
 	busy = turn_feed(metad) || busy;
@@ -264,7 +264,7 @@ static void on_feed(uv_poll_t *poll, int status, int events)
 	(void)events;
 	meta_turn_mark(&metad->meter, TURN_CONSENSUS);
 	meta_feed_process(metad->feed, time_now_ns());
-	update_fence(metad);
+	update_applied(metad);
 	meta_turn_mark(&metad->meter, TURN_FEED);
 }
 
@@ -355,7 +355,7 @@ static int start_queue(struct metad *metad)
 	struct meta_queue_params params = {
 		.stages = o->stages,
 		.wait_ns = o->stage_wait_ns,
-		.fence_wait_ns = o->fence_wait_ns,
+		.apply_wait_ns = o->apply_wait_ns,
 		.answer_wait_ns = o->answer_wait_ns,
 		.stage_id_first = metad_stage_base(o->node_id),
 		.cons = metad->cons_ops,

@@ -23,28 +23,23 @@ struct metad_call {
 void metad_call_fail(struct ctl_request *request, enum cons_status status, const char *why)
 {
 	static const struct {
-		const char *code, *text;
+		const char *code, *why, *text;  // why: when the engine gives no reason
 	} known[] = {
-		[CONS_NOT_LEADER] = {"not_leader", "no leader is known: a majority of the voters "
-						   "must run and reach each other"},
-		[CONS_BUSY] = {"busy", "too much is in flight, try again"},
-		[CONS_TOO_LARGE] = {"too_large", "over the limit of one entry"},
-		[CONS_UNKNOWN] = {"unknown_outcome",
-			"the leader changed meanwhile: it may have been done or not; look at the "
-			"members, then repeat it"},
-		[CONS_FAILED] = {"internal",
-			"the log failed; the meta process is about to restart"},
-		[CONS_REFUSED] = {"refused", "not allowed now"},
+		[CONS_OK] = {"internal", "no fault", "?"},
+		[CONS_NOT_LEADER] = {"not_leader", "no leader is known",
+			"; a majority of the voters must run and reach each other"},
+		[CONS_BUSY] = {"busy", "too much is in flight", "; try again"},
+		[CONS_TOO_LARGE] = {"too_large", "over the limit of one entry", ""},
+		[CONS_UNKNOWN] = {"unknown_outcome", "the leader changed meanwhile",
+			"; it may have been done or not: look at the members, then repeat it"},
+		[CONS_FAILED] = {"internal", "the log failed",
+			"; the meta process is about to restart"},
+		[CONS_REFUSED] = {"refused", "not allowed now", ""},
 	};
-	const bool in =
-		(size_t)status < sizeof(known) / sizeof(known[0]) && known[status].code != NULL;
+	const size_t row = (size_t)status < sizeof(known) / sizeof(known[0]) ? (size_t)status : 0;
 
-	ctl_fail(request, in ? known[status].code : "internal", "%s%s%s",
-		why != NULL && why[0] != '\0' ? why : "",
-		why != NULL && why[0] != '\0' && in && status != CONS_REFUSED ? ": " : "",
-		!in                                                       ? "?"
-		: status == CONS_REFUSED && why != NULL && why[0] != '\0' ? ""
-									  : known[status].text);
+	ctl_fail(request, known[row].code, "%s%s",
+		why != NULL && why[0] != '\0' ? why : known[row].why, known[row].text);
 }
 
 static void call_free(struct metad_call *call)

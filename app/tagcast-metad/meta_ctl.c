@@ -232,7 +232,7 @@ static void answer_result(struct ctl_request *request, const struct mutation *m)
 			json_pack("{s:I,s:I,s:I,s:I,s:b,s:b}", "commit",
 				(json_int_t)m->result.commit, "smv", (json_int_t)m->result.smv,
 				"changed", (json_int_t)m->result.changed, "members",
-				(json_int_t)m->members, "fenced", (int)m->fenced, "repeated",
+				(json_int_t)m->members, "applied", (int)m->applied, "repeated",
 				(int)m->result.repeated));
 		break;
 	case STORE_R_NOT_FOUND:

@@ -102,7 +102,7 @@ static void set_feed(const struct metad *metad, json_t *f)
 
 	meta_feed_info(metad->feed, &feed);
 	set(f, "subscribers", feed.subscribers);
-	set(f, "fast_process", feed.fencing);
+	set(f, "fast_process", feed.own);
 	set(f, "feed_least_sent", feed.least_sent);
 	set(f, "feed_least_applied", feed.least_applied);
 	set(f, "feed_resyncs", feed.resyncs);
@@ -117,13 +117,13 @@ static void set_queue(const struct metad *metad, json_t *f)
 
 	meta_queue_info(metad->queue, &queue);
 	set(f, "mutations", queue.submitted);
-	set(f, "mutations_fenced", queue.fenced);
-	set(f, "mutations_unfenced", queue.unfenced);
+	set(f, "mutations_applied", queue.applied);
+	set(f, "mutations_unapplied", queue.unapplied);
 	set(f, "mutations_refused", queue.refused);
 	set(f, "mutations_timed_out", queue.timed_out);
 	set(f, "pending", queue.pending);
 	set(f, "pending_bytes", queue.pending_bytes);
-	set(f, "waiting_fence", queue.fence_waiting);
+	set(f, "waiting_applied", queue.apply_waiting);
 	set(f, "waiting_stage", queue.gated);
 	set(f, "stages_open", queue.stages_open);
 	set(f, "batches_deferred", queue.deferred);

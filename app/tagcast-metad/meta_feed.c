@@ -28,7 +28,7 @@ struct subscriber {
 	int fd;
 	uint32_t armed;
 	bool hello;  // HELLO came, WELCOME was queued
-	bool fencing;
+	bool own;
 	bool live;  // has caught up once: from here its backlog counts
 	bool closing;
 	bool held;  // HELLO came while there is no store to follow
@@ -227,7 +227,7 @@ static int welcome(
 	}
 	sub->hello = true;
 	sub->node = hello->node;
-	sub->fencing = hello->node == feed->node_id;
+	sub->own = hello->node == feed->node_id;
 	sub->position = frame.commit;
 	sub->deadline_ns = UINT64_MAX;
 	rc = store_feed_encode(&frame, sub->out + sub->out_len, OUT_BYTES - sub->out_len);
@@ -445,7 +445,7 @@ uint64_t meta_feed_tick(struct meta_feed *feed, uint64_t now_ns)
 	return next_ns;
 }
 
-bool meta_feed_fence(const struct meta_feed *feed, uint64_t *applied)
+bool meta_feed_applied(const struct meta_feed *feed, uint64_t *applied)
 {
 	bool connected = false;
 
@@ -453,7 +453,7 @@ bool meta_feed_fence(const struct meta_feed *feed, uint64_t *applied)
 	for (uint32_t i = 0; i < META_SUBSCRIBERS_MAX; i++) {
 		const struct subscriber *sub = feed->subscriber[i];
 
-		if (sub == NULL || !sub->hello || !sub->fencing || sub->closing || sub->dead)
+		if (sub == NULL || !sub->hello || !sub->own || sub->closing || sub->dead)
 			continue;
 		if (!connected || sub->applied < *applied)
 			*applied = sub->applied;
@@ -465,7 +465,7 @@ bool meta_feed_fence(const struct meta_feed *feed, uint64_t *applied)
 void meta_feed_info(const struct meta_feed *feed, struct meta_feed_info *info)
 {
 	*info = feed->info;
-	info->subscribers = info->fencing = 0;
+	info->subscribers = info->own = 0;
 	info->least_sent = info->least_applied = 0;
 	for (uint32_t i = 0; i < META_SUBSCRIBERS_MAX; i++) {
 		const struct subscriber *sub = feed->subscriber[i];
@@ -477,7 +477,7 @@ void meta_feed_info(const struct meta_feed *feed, struct meta_feed_info *info)
 		if (info->subscribers == 0 || sub->applied < info->least_applied)
 			info->least_applied = sub->applied;
 		info->subscribers++;
-		info->fencing += sub->fencing;
+		info->own += sub->own;
 	}
 }
 

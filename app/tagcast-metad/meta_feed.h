@@ -36,10 +36,10 @@ int meta_feed_pump(struct meta_feed *feed, uint64_t now_ns) META_ONLY;
 uint64_t meta_feed_tick(struct meta_feed *feed, uint64_t now_ns) META_ONLY;
 
 // What the fast process of this node acts on: the least of its connections. Returns: connected?
-bool meta_feed_fence(const struct meta_feed *feed, uint64_t *applied) META_ONLY;
+bool meta_feed_applied(const struct meta_feed *feed, uint64_t *applied) META_ONLY;
 
 struct meta_feed_info {
-	uint32_t subscribers, fencing;
+	uint32_t subscribers, own;
 	uint64_t accepted, resyncs, lagged, protocol_errors, deltas;
 	uint64_t least_sent, least_applied;
 };

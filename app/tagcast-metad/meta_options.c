@@ -22,7 +22,7 @@ static const char help[] =
 	"      --node-id N            1 to 2^63-1\n"
 	"      --cluster-id N         1 to 2^63-1\n"
 	"      --map-size BYTES       address space of the store\n"
-	"      --fence-wait-ms N      wait for the fast process before a change is answered\n"
+	"      --apply-wait-ms N      wait for the fast process before a change is answered\n"
 	"      --answer-wait-ms N     wait for a group without a leader before a change is given "
 	"up "
 	"(20000)\n"
@@ -75,7 +75,7 @@ enum {
 	N_NODE,
 	N_CLUSTER,
 	N_MAP,
-	N_FENCE,
+	N_APPLY_WAIT,
 	N_STAGE_WAIT,
 	N_JOURNAL,
 	N_DEDUP,
@@ -96,7 +96,7 @@ static const struct {
 	[N_NODE] = {1, INT64_MAX},
 	[N_CLUSTER] = {1, INT64_MAX},
 	[N_MAP] = {UINT64_C(1) << 20, UINT64_C(1) << 44},
-	[N_FENCE] = {1, 300000},
+	[N_APPLY_WAIT] = {1, 300000},
 	[N_STAGE_WAIT] = {1, 3600000},
 	[N_JOURNAL] = {1, UINT64_C(1) << 40},
 	[N_DEDUP] = {1, UINT64_C(1) << 40},
@@ -119,7 +119,7 @@ static const struct option table[] = {
 	{"node-id", required_argument, NULL, OPT_NUMBER + N_NODE},
 	{"cluster-id", required_argument, NULL, OPT_NUMBER + N_CLUSTER},
 	{"map-size", required_argument, NULL, OPT_NUMBER + N_MAP},
-	{"fence-wait-ms", required_argument, NULL, OPT_NUMBER + N_FENCE},
+	{"apply-wait-ms", required_argument, NULL, OPT_NUMBER + N_APPLY_WAIT},
 	{"stage-wait-ms", required_argument, NULL, OPT_NUMBER + N_STAGE_WAIT},
 	{"journal-commits", required_argument, NULL, OPT_NUMBER + N_JOURNAL},
 	{"dedup-commits", required_argument, NULL, OPT_NUMBER + N_DEDUP},
@@ -149,7 +149,7 @@ static void from_conf(struct metad_options *o, const struct conf *conf)
 	o->node_id = conf->node.id;
 	o->cluster_id = conf->node.cluster_id;
 	o->map_bytes = conf->meta.map_bytes;
-	o->fence_wait_ns = conf->meta.fence_wait_ns;
+	o->apply_wait_ns = conf->meta.apply_wait_ns;
 	o->journal_commits = conf->meta.journal_commits;
 	o->dedup_commits = conf->meta.dedup_commits;
 	o->stages = conf->meta.stages;
@@ -188,8 +188,8 @@ static void set_number(struct metad_options *o, int which, uint64_t value)
 	case N_MAP:
 		o->map_bytes = value;
 		break;
-	case N_FENCE:
-		o->fence_wait_ns = value * NS_PER_MS;
+	case N_APPLY_WAIT:
+		o->apply_wait_ns = value * NS_PER_MS;
 		break;
 	case N_STAGE_WAIT:
 		o->stage_wait_ns = value * NS_PER_MS;

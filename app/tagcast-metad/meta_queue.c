@@ -187,10 +187,10 @@ static void done(struct meta_queue *q, struct mutation *m)
 	q->info.pending_bytes -= m->charged;
 	if (m->outcome == MUTATION_BUSY)
 		q->info.timed_out++;
-	else if (m->outcome == MUTATION_OK && m->fenced)
-		q->info.fenced++;
+	else if (m->outcome == MUTATION_OK && m->applied)
+		q->info.applied++;
 	else if (m->outcome == MUTATION_OK)
-		q->info.unfenced++;
+		q->info.unapplied++;
 	q->params.done(q->params.ctx, m);
 }
 
@@ -211,13 +211,13 @@ void queue_finish(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
 	m->uids = NULL;
 	q->info.pending_bytes -= m->charged;
 	m->charged = 0;
-	m->fenced = applied && q->connected && q->applied >= m->result.commit;
-	if (!applied || m->fenced || !q->connected) {
+	m->applied = applied && q->connected && q->applied >= m->result.commit;
+	if (!applied || m->applied || !q->connected) {
 		done(q, m);
 		return;
 	}
-	m->deadline_ns = now_ns + q->params.fence_wait_ns;
-	mutations_push(&q->fence, m, MUTATION_FENCE);
+	m->deadline_ns = now_ns + q->params.apply_wait_ns;
+	mutations_push(&q->apply, m, MUTATION_APPLY_WAIT);
 }
 
 static int drop_stage(struct meta_queue *q, uint64_t id, const struct channel_key *key)
@@ -276,7 +276,7 @@ void meta_queue_destroy(struct meta_queue *q)
 	list_drain(q, &q->runnable);
 	list_drain(q, &q->slot);
 	list_drain(q, &q->retry);
-	list_drain(q, &q->fence);
+	list_drain(q, &q->apply);
 	list_drain(q, &q->other);
 	list_drain(q, &q->again);
 	while (q->gates != NULL) {
@@ -342,27 +342,27 @@ int meta_queue_abort_stage(struct meta_queue *q, uint64_t id, const struct chann
 
 // --- time and fence -----------------------------------------------------------------------------------------
 
-void meta_queue_fence(struct meta_queue *q, bool connected, uint64_t applied)
+void meta_queue_applied(struct meta_queue *q, bool connected, uint64_t applied)
 {
 	uint32_t answered = 0;
 	struct mutation *next;
 
-	if (q->connected == connected && q->applied == applied && !q->fence_more)
+	if (q->connected == connected && q->applied == applied && !q->apply_more)
 		return;
 	q->connected = connected;
 	q->applied = applied;
-	q->fence_more = false;
+	q->apply_more = false;
 	if (!connected)
 		return;  // it may come back within the wait
-	for (struct mutation *m = q->fence.first; m != NULL; m = next) {
+	for (struct mutation *m = q->apply.first; m != NULL; m = next) {
 		next = m->next;
 		if (m->result.commit > applied)
 			continue;
 		if (answered++ == ANSWERS_PER_CALL) {
-			q->fence_more = true;
+			q->apply_more = true;
 			return;
 		}
-		m->fenced = true;
+		m->applied = true;
 		done(q, m);
 	}
 }
@@ -422,9 +422,9 @@ void meta_queue_tick(struct meta_queue *q, uint64_t now_ns)
 		if (m->retry_ns <= now_ns)
 			mutations_move(&q->runnable, m, MUTATION_RUNNABLE);
 	}
-	while (q->fence.first != NULL && q->fence.first->deadline_ns <= now_ns &&
+	while (q->apply.first != NULL && q->apply.first->deadline_ns <= now_ns &&
 		answered++ < ANSWERS_PER_CALL)
-		done(q, q->fence.first);
+		done(q, q->apply.first);
 }
 
 // There is a batch or room for one, and something to put into it.
@@ -445,8 +445,8 @@ uint64_t meta_queue_next_ns(const struct meta_queue *q)
 {
 	uint64_t next_ns = UINT64_MAX;
 
-	if (q->fence.first != NULL)
-		next_ns = q->fence.first->deadline_ns;
+	if (q->apply.first != NULL)
+		next_ns = q->apply.first->deadline_ns;
 	if (q->slot.first != NULL && q->slot.first->deadline_ns < next_ns)
 		next_ns = q->slot.first->deadline_ns;
 	for (const struct mutation *m = q->retry.first; m != NULL; m = m->next)
@@ -465,14 +465,14 @@ uint64_t meta_queue_next_ns(const struct meta_queue *q)
 
 bool meta_queue_runnable(const struct meta_queue *q)
 {
-	return q->fence_more || (q->now_ns >= q->propose_ns && wants_to_propose(q));
+	return q->apply_more || (q->now_ns >= q->propose_ns && wants_to_propose(q));
 }
 
 void meta_queue_info(const struct meta_queue *q, struct meta_queue_info *info)
 {
 	*info = q->info;
 	info->runnable = q->runnable.count;
-	info->fence_waiting = q->fence.count;
+	info->apply_waiting = q->apply.count;
 	info->stages_open = q->stages_open;
 	info->gated = 0;
 	for (const struct gate *gate = q->gates; gate != NULL; gate = gate->next)

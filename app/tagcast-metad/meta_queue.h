@@ -31,7 +31,7 @@ enum mutation_state {
 	MUTATION_RUNNABLE,
 	MUTATION_SENT,  // all commands so far are in flight
 	MUTATION_RETRY,  // the channel was busy, will be tried again
-	MUTATION_FENCE,  // committed, waits for the fast process
+	MUTATION_APPLY_WAIT,  // committed, waits for the fast process
 };
 
 enum mutation_outcome {
@@ -53,7 +53,7 @@ struct mutation {
 	bool restart;  // a chunk was lost: its stage is to be dropped and begun anew
 	bool maybe;  // an earlier try may have been applied
 	uint8_t last_status;  // enum cons_status of the last refusal
-	bool fenced;
+	bool applied;
 	uint8_t stage_code;  // first refusal of a chunk
 	uint8_t op, list, flags;
 	uint8_t dedup[STORE_DEDUP_BYTES];
@@ -86,7 +86,7 @@ struct meta_queue;
 struct meta_queue_params {
 	uint32_t stages;  // open stages at once
 	uint64_t wait_ns;  // behind a stage, or for one
-	uint64_t fence_wait_ns;
+	uint64_t apply_wait_ns;
 	uint64_t answer_wait_ns;  // for a group that does not take or finish it
 	uint64_t stage_id_first, stage_id_last;  // of this node and life alone
 	const struct cons_ops *cons;
@@ -137,7 +137,7 @@ void meta_queue_refused(
 	struct meta_queue *queue, struct meta_batch *batch, enum cons_status status) META_ONLY;
 
 // What the fast process acts on: `connected` now, `applied` at least.
-void meta_queue_fence(struct meta_queue *queue, bool connected, uint64_t applied) META_ONLY;
+void meta_queue_applied(struct meta_queue *queue, bool connected, uint64_t applied) META_ONLY;
 // Deadlines and retries.
 void meta_queue_tick(struct meta_queue *queue, uint64_t now_ns) META_ONLY;
 // When meta_queue_tick has something to do; UINT64_MAX: never.
@@ -149,9 +149,9 @@ bool meta_queue_runnable(const struct meta_queue *queue) META_ONLY;
 bool meta_queue_owns_stage(const struct meta_queue *queue, uint64_t id) META_ONLY;
 
 struct meta_queue_info {
-	uint32_t pending, gated, runnable, fence_waiting, stages_open, batches;
+	uint32_t pending, gated, runnable, apply_waiting, stages_open, batches;
 	uint64_t pending_bytes;
-	uint64_t submitted, refused, timed_out, fenced, unfenced;
+	uint64_t submitted, refused, timed_out, applied, unapplied;
 	uint64_t deferred, resent;  // batches not taken, batches that came back
 };
 void meta_queue_info(const struct meta_queue *queue, struct meta_queue_info *info) META_ONLY;

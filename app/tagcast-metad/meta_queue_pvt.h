@@ -20,7 +20,7 @@ struct gate {
 
 struct meta_queue {
 	struct meta_queue_params params;
-	struct mutation_list runnable, slot, retry, fence, other;
+	struct mutation_list runnable, slot, retry, apply, other;
 	// What came back without an outcome, by the order it was sent in. While there is any, nothing new
 	// is proposed; once nothing is in flight it goes in front of the runnable ones: order is kept.
 	struct mutation_list again;
@@ -28,7 +28,7 @@ struct meta_queue {
 	uint64_t next_stage_id;
 	uint32_t stages_open;
 	bool connected;
-	bool fence_more;  // more to answer than one turn does
+	bool apply_more;  // more to answer than one turn does
 	uint64_t applied;
 	uint64_t next_token;
 	uint64_t now_ns;  // of the last tick

@@ -22,7 +22,7 @@ struct metad_options {
 	char log_level[8];
 	uint64_t node_id, cluster_id;
 	uint64_t map_bytes;
-	uint64_t fence_wait_ns, stage_wait_ns, answer_wait_ns;
+	uint64_t apply_wait_ns, stage_wait_ns, answer_wait_ns;
 	uint64_t journal_commits, dedup_commits, stage_commits;
 	uint32_t stages;
 	uint64_t feed_backlog_bytes;

@@ -72,6 +72,8 @@ class Feed:
         self.buffer = b''
         self.sock.sendall(struct.pack('<IBIQQQ', 29, HELLO, 1, node, generation, commit))
         kind, body = self.frame()
+        while kind == WAIT:  # an empty store is served once it is known to be the group's
+            kind, body = self.frame()
         assert kind == WELCOME, kind
         self.generation, self.commit, self.resync = struct.unpack('<QQB', body)
 

@@ -72,7 +72,7 @@ static void done(void *ctx, struct mutation *m)
 
 	if (m->owner != NULL)
 		tell(f, "= %s %s%s%s; ", (const char *)m->owner, outcomes[m->outcome],
-			m->fenced ? " fenced" : "",
+			m->applied ? " fenced" : "",
 			m->outcome == MUTATION_OK && m->result.code > STORE_R_NO_CHANGE
 				? store_result_name(m->result.code)
 				: "");
@@ -84,7 +84,7 @@ META_ONLY static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 	const struct meta_queue_params params = {.stages = 2,
 		.wait_ns = WAIT_NS,
-		.fence_wait_ns = FENCE_NS,
+		.apply_wait_ns = FENCE_NS,
 		.answer_wait_ns = ANSWER_NS,
 		.stage_id_first = 100,
 		.stage_id_last = UINT64_MAX,
@@ -218,7 +218,8 @@ META_ONLY static void a_large_one_is_prepared_before_it_runs_and_keeps_its_place
 	expect(f, "");
 	meta_queue_prepared(f->queue, big);
 	run(f);
-	expect(f, "stage a; stage a; stage a; close a; = big ok; stage a; stage a; stage a; close a; = second ok; "
+	expect(f, "stage a; stage a; stage a; close a; = big ok; stage a; stage a; stage a; close "
+		  "a; = second ok; "
 		  "remove a; "
 		  "= 1 ok; ");
 }
@@ -336,15 +337,15 @@ META_ONLY static void the_answer_waits_for_the_fast_process(void **state)
 {
 	struct fixture *f = *state;
 
-	meta_queue_fence(f->queue, true, 0);
+	meta_queue_applied(f->queue, true, 0);
 	submit(f, "1", "a", STORE_ADD, 1);
 	submit(f, "2", "a", STORE_ADD, 1);
 	run(f);
 	expect(f, "add a; add a; ");
-	meta_queue_fence(f->queue, true, 1);
+	meta_queue_applied(f->queue, true, 1);
 	expect(f, "= 1 ok fenced; ");
 	// It goes away: it may return within the wait.
-	meta_queue_fence(f->queue, false, 0);
+	meta_queue_applied(f->queue, false, 0);
 	f->now += FENCE_NS - 1;
 	run(f);
 	expect(f, "");
@@ -362,7 +363,7 @@ META_ONLY static void a_refusal_by_the_store_waits_for_nobody(void **state)
 {
 	struct fixture *f = *state;
 
-	meta_queue_fence(f->queue, true, 0);
+	meta_queue_applied(f->queue, true, 0);
 	submit(f, "1", "a", STORE_CHANNEL_REMOVE, 0);
 	f->code[STORE_CHANNEL_REMOVE] = STORE_R_NOT_FOUND;
 	run(f);
@@ -455,7 +456,11 @@ META_ONLY static void what_came_back_goes_first_and_in_its_order(void **state)
 	struct fixture *f = *state;
 
 	for (int i = 0; i < 300; i++)  // more than a batch
-		submit(f, i == 0 ? "first" : i == 299 ? "last" : NULL, "a",
+		submit(f,
+			i == 0     ? "first"
+			: i == 299 ? "last"
+				   : NULL,
+			"a",
 			i == 0     ? STORE_ADD
 			: i == 299 ? STORE_REMOVE
 				   : STORE_RESET,
@@ -540,7 +545,7 @@ META_ONLY static void many_answers_are_spread_over_turns(void **state)
 	struct meta_queue_info info;
 	uint32_t before = 0;
 
-	meta_queue_fence(f->queue, true, 0);
+	meta_queue_applied(f->queue, true, 0);
 	for (int i = 0; i < 2000; i++)
 		submit(f, NULL, "a", STORE_ADD, 1);
 	while (meta_queue_runnable(f->queue)) {
@@ -548,13 +553,13 @@ META_ONLY static void many_answers_are_spread_over_turns(void **state)
 		f->story[0] = '\0';
 	}
 	meta_queue_info(f->queue, &info);
-	assert_int_equal(before = info.fence_waiting, 2000);
+	assert_int_equal(before = info.apply_waiting, 2000);
 	for (int turns = 0; before > 0; turns++) {
 		assert_true(turns < 10);
-		meta_queue_fence(f->queue, true, f->commit);
+		meta_queue_applied(f->queue, true, f->commit);
 		meta_queue_info(f->queue, &info);
-		assert_true(info.fence_waiting < before && before - info.fence_waiting <= 512);
-		before = info.fence_waiting;
+		assert_true(info.apply_waiting < before && before - info.apply_waiting <= 512);
+		before = info.apply_waiting;
 		assert_int_equal(meta_queue_runnable(f->queue), before > 0);
 	}
 }

@@ -129,7 +129,7 @@ static void every_length_but_the_right_one_is_no_frame(void **state)
 
 static void unknown_types_and_huge_lengths_are_refused_early(void **state)
 {
-	static const uint8_t unknown[] = {1, 0, 0, 0, 6}, zero[] = {1, 0, 0, 0, 0};
+	static const uint8_t unknown[] = {1, 0, 0, 0, 7}, zero[] = {1, 0, 0, 0, 0};
 	static const uint8_t huge[] = {0xff, 0xff, 0xff, 0x7f}, over[] = {0x00, 0x04, 0x04, 0x00};
 	struct store_feed_frame got;
 
