@@ -300,7 +300,7 @@ static void on_join_dialed(
 		snprintf(p->join_why, sizeof(p->join_why), "%s%s", told ? "it says: " : "",
 			refusal == HELLO_CLOSED ? "not reached" : hello_refusal_name(refusal));
 		// Another answer will not come of asking again.
-		if (refusal != HELLO_CLOSED && refusal != HELLO_TIMED_OUT &&
+		if (refusal != HELLO_OK && refusal != HELLO_CLOSED && refusal != HELLO_TIMED_OUT &&
 			refusal != HELLO_NO_ROOM)
 			join_end(p, CONS_REFUSED, p->join_why);
 		return;

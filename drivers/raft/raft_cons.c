@@ -152,8 +152,9 @@ static enum raft_cons_refusal check_load(
 	refusal = check_address(c, load, why);
 	if (refusal != RAFT_REFUSED_NOT)
 		return refusal;
-	record.term = *load->term;
-	record.vote = *load->vote;
+	// From here on the library has the promise: older metadata is no crash in between any more.
+	record.term = record.term_before = *load->term;
+	record.vote = record.vote_before = *load->vote;
 	record.starts++;
 	if (!empty)
 		record.stage = SIDECAR_MEMBER;
@@ -260,6 +261,7 @@ static enum raft_cons_refusal open_library(struct raft_cons *c, const char **why
 	if (rc != 0)
 		return core_refuse(c, RAFT_REFUSED_FAULT, why, "%s: %s", c->dir, core_error(rc));
 	raft_uv_set_auto_recovery(&c->inner, false);
+	raft_uv_set_segment_size(&c->inner, RAFT_SEGMENT_BYTES);
 	raft_uv_set_connect_retry_delay(&c->inner, CONNECT_RETRY_MS);
 	rc = raft_uv_set_snapshot_compression(&c->inner, false);
 	guard_wrap(&c->guard, &c->inner, &c->raft, GUARD_ALL, &hooks, c);
@@ -284,7 +286,6 @@ static enum raft_cons_refusal open_library(struct raft_cons *c, const char **why
 static enum raft_cons_refusal open_parts(struct raft_cons *c, const char **why)
 {
 	enum raft_cons_refusal refusal;
-	const char *text = "";
 	int rc;
 
 	if (mkdir(c->dir, 0700) != 0 && errno != EEXIST)
@@ -296,12 +297,10 @@ static enum raft_cons_refusal open_parts(struct raft_cons *c, const char **why)
 		refusal = files_space(c, why);
 	if (refusal == RAFT_REFUSED_NOT)
 		refusal = open_sidecar(c, why);
+	if (refusal == RAFT_REFUSED_NOT)
+		refusal = files_check(c, why);
 	if (refusal != RAFT_REFUSED_NOT)
 		return refusal;
-	rc = files_check_snapshots(c->dir, &text);
-	if (rc != 0)
-		return core_refuse(c, rc == -EBADMSG ? RAFT_REFUSED_DAMAGED : RAFT_REFUSED_FAULT,
-			why, "%s: %s", c->dir, rc == -EBADMSG ? text : strerror(-rc));
 	refusal = open_library(c, why);
 	if (refusal != RAFT_REFUSED_NOT)
 		return refusal;
@@ -498,8 +497,12 @@ enum raft_cons_refusal raft_cons_start(struct raft_cons *c, const char **why)
 		c->refusal = raft_transport_refusal(c, why);
 		if (c->refusal != RAFT_REFUSED_NOT)
 			return c->refusal;
-		return core_refuse(c, refusal_of(rc), why, "%s: %s (%s)", c->dir, core_error(rc),
-			c->raft.errmsg);
+		// After the load the library only listens; before, it reads.
+		return core_refuse(c,
+			rc != RAFT_IOERR  ? refusal_of(rc)
+			: c->guard.loaded ? RAFT_REFUSED_ADDRESS
+					  : RAFT_REFUSED_DAMAGED,
+			why, "%s: %s (%s)", c->dir, core_error(rc), c->raft.errmsg);
 	}
 	c->started = true;
 	rc = raft_peers_start(c);
@@ -558,6 +561,7 @@ static enum cons_status propose(void *cons, const uint8_t *data, uint32_t len, u
 	if (open == NULL)
 		return CONS_BUSY;
 	status = core_lead_propose(c, &origin, data, len);
+	c->own_waits = status == CONS_BUSY;
 	if (status == CONS_NOT_LEADER) {
 		status = raft_peers_propose(c, data, len, token);
 		c->stats.forwarded += status == CONS_OK;

@@ -12,11 +12,13 @@
 //   raft_restore.c   a group that begins with a snapshot
 //   raft_offline.c   inspect and recover, on a folder nobody runs
 //   raft_sidecar.*   who this is and what it promised, checksummed: cluster, node, life, term, vote
-//   raft_transport.* listening, connecting, time-outs; streams pass a handshake before anybody reads them
+//   raft_transport.* listening; the library's dials
+//   raft_dial.c      a connection until its handshake is done: options, time-outs, who is let in
 //   raft_hello.*     the handshake as bytes in, bytes out
 //   raft_side.*      frames between meta processes beside Raft's own: proposals to the leader, barriers,
 //                    changes of members, history
-//   raft_peer.*      the side connections
+//   raft_conn.c      one side connection: frames in, frames out
+//   raft_peer.*      one to each member, and the history told over it
 //   raft_forward.c   proposals and barriers over them
 //   raft_chain.*     history: (index, chain) pairs of others against our own
 //   raft_member.*    changes of members, step by step

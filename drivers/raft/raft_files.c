@@ -13,12 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base_log.h"
 #include "base_time.h"
 
+#define FILES_NAME_MAX 256
 #define SPACE_LOOK_NS (10 * NS_PER_S)
 
 // --- library ------------------------------------------------------------------------------------------------
@@ -189,32 +191,76 @@ int files_remove_library(const char *dir)
 	return rc < 0 ? rc : 0;
 }
 
+// Returns: 1 when some byte is not 0, 0, or -errno.
+static int holds_something(int fd)
+{
+	uint8_t buf[65536];
+	ssize_t n;
+
+	while ((n = read(fd, buf, sizeof(buf))) > 0)
+		for (ssize_t i = 0; i < n; i++)
+			if (buf[i] != 0)
+				return 1;
+	return n < 0 ? -errno : 0;
+}
+
+// An open log file is made at its full size before anything is in it. The library falls over one that ends
+// inside an entry. (Nothing but zeros, or nothing at all: it ended while it was being made.)
+static int check_open_segment(int fd)
+{
+	struct stat st;
+	int rc;
+
+	if (fstat(fd, &st) != 0)
+		return -errno;
+	if (st.st_size >= (off_t)RAFT_SEGMENT_BYTES)
+		return 0;
+	rc = holds_something(fd);
+	return rc == 1 ? -EBADMSG : rc;
+}
+
 // Ours are never compressed. A damaged one that looks as if it were sends the library into a loop without
 // end.
-static int check_snapshot(int dir, const char *name, void *ctx)
+static int check_snapshot(int fd)
+{
+	uint32_t magic = 0;
+	const ssize_t n = read(fd, &magic, sizeof(magic));
+
+	if (n < 0)
+		return -errno;
+	return n == (ssize_t)sizeof(magic) && magic == RAFT_LZ4_MAGIC ? -EBADMSG : 0;
+}
+
+static int check_one(int dir, const char *name, void *ctx)
 {
 	const size_t len = strlen(name);
-	uint32_t magic = 0;
-	ssize_t n;
-	int fd;
+	const bool open_segment = strncmp(name, "open-", 5) == 0;
+	int fd, rc;
 
-	(void)ctx;
-	if (strncmp(name, "snapshot-", 9) != 0 || (len > 5 && strcmp(name + len - 5, ".meta") == 0))
+	if (!open_segment && (strncmp(name, "snapshot-", 9) != 0 ||
+				     (len > 5 && strcmp(name + len - 5, ".meta") == 0)))
 		return 0;
 	fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	n = read(fd, &magic, sizeof(magic));
+	rc = open_segment ? check_open_segment(fd) : check_snapshot(fd);
 	close(fd);
-	return n == (ssize_t)sizeof(magic) && magic == RAFT_LZ4_MAGIC ? -EBADMSG : 0;
+	if (rc != 0)
+		snprintf(ctx, FILES_NAME_MAX, "%s", name);
+	return rc;
 }
 
-int files_check_snapshots(const char *dir, const char **why)
+enum raft_cons_refusal files_check(struct raft_cons *c, const char **why)
 {
-	const int rc = each_of_library(dir, check_snapshot, NULL);
+	char name[FILES_NAME_MAX] = "";
+	const int rc = each_of_library(c->dir, check_one, name);
 
-	*why = rc == -EBADMSG ? "a snapshot is compressed, which ours never are" : "";
-	return rc < 0 ? rc : 0;
+	if (rc >= 0)
+		return RAFT_REFUSED_NOT;
+	if (rc == -EBADMSG)
+		return core_refuse(c, RAFT_REFUSED_DAMAGED, why, "%s/%s is %s", c->dir, name,
+			name[0] == 'o' ? "cut off" : "compressed, which ours never are");
+	return core_refuse(c, RAFT_REFUSED_FAULT, why, "%s/%s: %s", c->dir, name, strerror(-rc));
 }
 
 // --- configurations -----------------------------------------------------------------------------------------

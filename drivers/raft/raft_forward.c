@@ -217,6 +217,30 @@ void forward_discard(struct raft_peers *p)
 
 // --- requests of others at this leader ---------------------------------------------------------------------
 
+// The few places in flight go round: this node's own proposals, which come and are refused when there is
+// no room, then those that wait at connections. True when it is not this connection's turn.
+static bool must_wait(struct side_conn *conn)
+{
+	struct raft_peers *p = conn->p;
+	struct raft_cons *c = p->c;
+
+	if (conn->stalled_ns == 0)
+		for (const struct side_conn *other = p->conns; other != NULL; other = other->next)
+			if (other->stalled_ns != 0)
+				return true;
+	if (!c->own_waits || p->own_seen != c->stats.proposals) {
+		p->way_ns = 0;
+		return false;
+	}
+	if (p->way_ns == 0)
+		p->way_ns = p->now_ns;
+	if (p->now_ns < p->way_ns + SIDE_WAY_NS)
+		return true;
+	c->own_waits = false;
+	p->way_ns = 0;
+	return false;
+}
+
 static enum side_taken on_propose(
 	struct side_conn *conn, const struct side_frame *frame, bool waited)
 {
@@ -226,8 +250,12 @@ static enum side_taken on_propose(
 	struct side_frame answer = {.type = SIDE_PROPOSED, .request = frame->request};
 	enum cons_status status = CONS_NOT_LEADER;
 
+	if (!waited && must_wait(conn))
+		return SIDE_STALLED;
 	if (side_is_member(p, conn->peer_id))
 		status = core_lead_propose(p->c, &origin, frame->data, frame->len);
+	if (status == CONS_OK)
+		p->own_seen = p->c->stats.proposals;
 	if (status == CONS_BUSY && !waited)
 		return SIDE_STALLED;
 	// A fault of this node is none of the asker's.

@@ -524,6 +524,7 @@ static int io_load(struct raft_io *io, raft_term *term, raft_id *vote,
 		guard_unload(&load);
 		return rc;
 	}
+	g->loaded = true;
 	g->term = *term;
 	g->submitted_index = load.first_index + load.count - 1;
 	if (load.count > 0) {

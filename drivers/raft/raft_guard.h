@@ -67,7 +67,7 @@ struct raft_guard {
 	const struct guard_hooks *hooks;
 	void *ctx;
 	uint32_t rules;
-	bool started;  // the library's start returned
+	bool loaded, started;  // what the library asked for so far, and got
 	raft_io_tick_cb tick;
 	raft_io_recv_cb recv;
 	raft_io_close_cb close;

@@ -43,11 +43,11 @@ static void end(struct offline *o)
 static enum raft_cons_refusal begin_library(struct offline *o, const char **why)
 {
 	struct raft_cons *c = &o->c;
-	const char *text = "";
-	int rc = files_check_snapshots(c->dir, &text);
+	enum raft_cons_refusal refusal = files_check(c, why);
+	int rc;
 
-	if (rc != 0)
-		return core_refuse(c, RAFT_REFUSED_DAMAGED, why, "%s: %s", c->dir, text);
+	if (refusal != RAFT_REFUSED_NOT)
+		return refusal;
 	if (uv_loop_init(&o->loop) != 0)
 		return core_refuse(c, RAFT_REFUSED_FAULT, why, "no loop");
 	o->looping = true;
@@ -56,6 +56,7 @@ static enum raft_cons_refusal begin_library(struct offline *o, const char **why)
 		rc = raft_uv_init(&c->inner, &o->loop, c->dir, &c->transport);
 	if (rc == 0) {
 		raft_uv_set_auto_recovery(&c->inner, false);
+		raft_uv_set_segment_size(&c->inner, RAFT_SEGMENT_BYTES);
 		rc = c->inner.init(&c->inner, c->sidecar.record.node_id, RAFT_NO_ADDRESS);
 		o->initialised = rc == 0;
 	}

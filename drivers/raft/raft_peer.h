@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-// What the side connections share: raft_peer.c holds them, raft_forward.c speaks over them for proposals
-// and barriers, raft_change.c for changes of members. Context: the loop.
+// What the side connections share: raft_conn.c reads and writes one, raft_peer.c keeps one to each member,
+// raft_forward.c speaks over them for proposals and barriers, raft_change.c for changes of members.
+// Context: the loop.
 #pragma once
 
 #include <stdbool.h>
@@ -19,6 +20,7 @@
 #define SIDE_TELL_NS UINT64_C(1000000000)  // history is told this often
 #define SIDE_HEARD_NS UINT64_C(2500000000)  // a member silent for longer does not answer
 #define SIDE_STALL_NS UINT64_C(1000000000)  // a request waits so long for room at the leader
+#define SIDE_WAY_NS UINT64_C(20000000)  // this node's own proposals are waited for so long
 #define FORWARD_NS UINT64_C(5000000000)  // then the outcome is unknown
 #define FORWARD_CHANGE_NS UINT64_C(70000000000)  // the library tries 10 rounds of 5 s to catch up
 #define FORWARD_PROPOSALS_MAX 8u  // at the leader and not yet seen applied here
@@ -93,6 +95,7 @@ struct raft_peers {
 	struct led_barrier *led;
 	uint32_t inbound_count;
 	uint32_t unstall_next;
+	uint64_t own_seen, way_ns;  // own proposals when another's was taken last; giving way since
 	uint64_t serial, request;  // last used
 	uint64_t now_ns;
 	uint64_t tell_ns, alarm_ns;
@@ -124,7 +127,7 @@ struct raft_peers {
 	struct chain chain;
 };
 
-// --- raft_peer.c -------------------------------------------------------------------------------------------
+// --- raft_conn.c and raft_peer.c -------------------------------------------------------------------------------------------
 
 // Sends one frame. Returns: false when the connection has too much unsent, or there is no memory.
 bool side_send(struct side_conn *conn, const struct side_frame *frame);
@@ -132,6 +135,8 @@ bool side_send(struct side_conn *conn, const struct side_frame *frame);
 struct side_conn *side_conn_new(
 	struct raft_peers *p, struct uv_tcp_s *tcp, uint64_t peer_id, bool inbound);
 void side_conn_close(struct side_conn *conn);
+// Frames that waited for room at this leader are looked at again; once a turn.
+void side_unstall(struct raft_peers *p);
 struct side_conn *side_conn_find(struct raft_peers *p, uint64_t serial);
 // Our connection to the leader. Returns: NULL when none is known, it is this node, or there is no way.
 struct side_conn *side_leader(struct raft_peers *p);

@@ -25,6 +25,7 @@
 #define RAFT_BARRIERS_MAX 1024u  // barriers that wait on the leader
 #define RAFT_SNAPSHOT_BYTES_MAX (UINT64_C(1) << 30)  // the library holds one in memory, whole
 #define RAFT_ENTRY_HEADER_BYTES 32u
+#define RAFT_SEGMENT_BYTES (8u << 20)  // of a log file, made at once
 #define RAFT_DRAIN_NS UINT64_C(10000000)  // for entries that wait when a snapshot is to be made
 #define RAFT_STOP_NS UINT64_C(3000000000)  // for a graceful end
 // Free space: an alarm under this share, no start under this many bytes (three segments of 8 MiB and the
@@ -122,6 +123,7 @@ struct raft_cons {
 	struct core_opens opens;  // in order of arrival
 	uint32_t open_count;
 	struct core_apply apply[RAFT_APPLIES_MAX];
+	bool own_waits;  // a proposal of this node was refused for want of room, none was taken since
 	struct core_barriers waiting, flying;  // barriers
 	struct raft_barrier barrier;
 	struct raft_transfer transfer;
@@ -207,8 +209,8 @@ void files_space_look(struct raft_cons *c, uint64_t now_ns);
 // Number of files of the library's in the folder, or -errno.
 int files_of_library(const char *dir);
 int files_remove_library(const char *dir);
-// -EBADMSG with a text: a snapshot file the library would not survive to load.
-int files_check_snapshots(const char *dir, const char **why);
+// Files that would make the library fall over or spin.
+enum raft_cons_refusal files_check(struct raft_cons *c, const char **why);
 // The configuration in an entry of the library's. Returns: members, or -EBADMSG.
 int files_decode_members(const void *base, size_t len, struct cons_member *members, uint32_t max);
 

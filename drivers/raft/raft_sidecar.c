@@ -98,12 +98,13 @@ int sidecar_open(struct raft_sidecar *s, const char *dir)
 	return 0;
 }
 
-int sidecar_write(struct raft_sidecar *s, const struct sidecar_record *record)
+int sidecar_write_format(
+	struct raft_sidecar *s, const struct sidecar_record *record, uint32_t format)
 {
 	const uint64_t sequence = s->sequence + 1;
 	struct slot slot = {
 		.magic = MAGIC,
-		.format = SIDECAR_FORMAT,
+		.format = format,
 		.stage = record->stage,
 		.sequence = sequence,
 		.cluster_id = record->cluster_id,
@@ -125,6 +126,11 @@ int sidecar_write(struct raft_sidecar *s, const struct sidecar_record *record)
 	s->sequence = sequence;
 	s->record = *record;
 	return 0;
+}
+
+int sidecar_write(struct raft_sidecar *s, const struct sidecar_record *record)
+{
+	return sidecar_write_format(s, record, SIDECAR_FORMAT);
 }
 
 int sidecar_create(struct raft_sidecar *s, const char *dir, const struct sidecar_record *record)

@@ -49,6 +49,9 @@ int sidecar_create(struct raft_sidecar *s, const char *dir, const struct sidecar
 void sidecar_close(struct raft_sidecar *s);
 // Writes and syncs. Returns: 0 or -errno.
 int sidecar_write(struct raft_sidecar *s, const struct sidecar_record *record);
+// The same in another format, which this program then refuses to read.
+int sidecar_write_format(
+	struct raft_sidecar *s, const struct sidecar_record *record, uint32_t format);
 // A new promise; the one so far becomes the one before. Returns: 0 or -errno.
 int sidecar_promise(struct raft_sidecar *s, uint64_t term, uint64_t vote);
 // Holds the library's metadata against the promise.

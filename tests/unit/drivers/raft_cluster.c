@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NEVER_MS 1000000000u
 
@@ -28,10 +29,16 @@ static int apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **res
 
 static int snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigned *n_bufs)
 {
-	(void)fsm;
-	(void)bufs;
-	(void)n_bufs;
-	return RAFT_BUSY;
+	const struct cluster_node *node =
+		(struct cluster_node *)((char *)fsm - offsetof(struct cluster_node, fsm));
+
+	if (!node->cluster->snapshots)
+		return RAFT_BUSY;
+	*bufs = raft_malloc(sizeof(**bufs));
+	assert_non_null(*bufs);
+	(*bufs)[0] = (struct raft_buffer){.base = raft_calloc(1, 8), .len = 8};
+	*n_bufs = 1;
+	return 0;
 }
 
 static int restore(struct raft_fsm *fsm, struct raft_buffer *buf)
@@ -47,6 +54,8 @@ static void fault(void *ctx, enum guard_fault what, int error, const char *text)
 
 	(void)error;
 	(void)text;
+	if (node->cluster->exit_on_fault)
+		_exit(CLUSTER_EXIT_FAULT + (int)what);
 	node->faulted = true;
 	node->fault = what;
 }
@@ -66,18 +75,22 @@ void cluster_init(struct cluster *c, uint32_t n, uint32_t rules)
 {
 	struct raft_configuration conf;
 
-	memset(c, 0, sizeof(*c));
 	c->n = n;
 	c->rules = rules;
 	assert_int_equal(raft_fixture_initialize(&c->f), 0);
 	for (uint32_t i = 0; i < n; i++) {
 		struct cluster_node *node = &c->node[i];
 
+		node->cluster = c;
 		node->fsm = (struct raft_fsm){
 			.version = 1, .apply = apply, .snapshot = snapshot, .restore = restore};
 		assert_int_equal(raft_fixture_grow(&c->f, &node->fsm), 0);
 		node->fsm.data = raft_fixture_get(&c->f, i);
 		raft_fixture_get(&c->f, i)->io->truncate = truncate_nothing;
+		if (c->snapshots) {
+			raft_set_snapshot_threshold(raft_fixture_get(&c->f, i), 5);
+			raft_set_snapshot_trailing(raft_fixture_get(&c->f, i), 1);
+		}
 		if (rules != 0) {
 			struct raft *raft = raft_fixture_get(&c->f, i);
 

@@ -21,11 +21,16 @@ struct cluster_node {
 	uint64_t applied;  // highest index with a command
 	uint64_t terms_led[512];
 	uint32_t led;
+	struct cluster *cluster;
 	bool faulted;
 	enum guard_fault fault;
 };
 
+#define CLUSTER_EXIT_FAULT 40  // plus the fault
+
 struct cluster {
+	// Set before cluster_init. snapshots: each few entries. exit_on_fault: as the product does.
+	bool snapshots, exit_on_fault;
 	struct raft_fixture f;
 	struct cluster_node node[RAFT_FIXTURE_MAX_SERVERS];
 	uint32_t n, rules;

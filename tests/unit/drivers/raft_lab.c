@@ -5,10 +5,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +19,7 @@
 #include "base_time.h"
 
 #define LAB_DEADLINE_NS (10 * NS_PER_S)
+#define LAB_CHILD_S 30u  // a child that spins is a failure too
 #define SNAPSHOT_MAGIC UINT64_C(0x50414e5342414c54)
 
 // --- folders ------------------------------------------------------------------------------------------------
@@ -127,6 +131,10 @@ static void on_result(void *ctx, uint64_t token, enum cons_status status, const 
 	lab->last_token = token;
 	lab->last_status = status;
 	lab->in_flight--;
+	// An answer before the consumer has it would be a lie.
+	if (status == CONS_OK && token >= LAB_TOKENS &&
+		token - LAB_TOKENS > lab->report->commits_seen)
+		_exit(95);
 	if (status == CONS_OK)
 		lab->report->acknowledged++;
 	else if (status == CONS_UNKNOWN)
@@ -169,6 +177,8 @@ static int snapshot_encode(void *snapshot, const struct cons_sink *sink)
 
 	if (lab->encode_rc != 0)
 		return lab->encode_rc;
+	if (lab->snapshot_huge)
+		return sink->write(sink->ctx, pad, UINT64_C(1) << 31);
 	s.sum = sum_of((const uint8_t *)&s, offsetof(struct snapshot_bytes, sum));
 	rc = sink->write(sink->ctx, (const uint8_t *)&s, sizeof(s));
 	for (uint64_t at = 0; rc == 0 && at < lab->snapshot_pad;) {
@@ -283,11 +293,15 @@ static struct lab_state *map_state(const char *dir)
 	return state == MAP_FAILED ? NULL : state;
 }
 
-static void init(struct lab *lab, const char *dir, struct lab_report *report)
+static void init(struct lab *lab, const char *where, struct lab_report *report)
 {
 	static char raft_dir[256];
+	char dir[128];
 
-	*lab = (struct lab){.report = report};
+	snprintf(dir, sizeof(dir), "%s", where);  // it may be in `lab`, of the process forked from
+
+	*lab = (struct lab){.report = report, .token = LAB_TOKENS};
+	report->commits_seen = 0;
 	snprintf(lab->dir, sizeof(lab->dir), "%s", dir);
 	snprintf(raft_dir, sizeof(raft_dir), "%s/raft", dir);
 	lab->store = map_state(dir);
@@ -311,6 +325,7 @@ static void init(struct lab *lab, const char *dir, struct lab_report *report)
 
 int lab_child(const char *dir, struct lab_report *report, void (*run)(struct lab *lab))
 {
+	static const int ours[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL};
 	static struct lab lab;
 	int status;
 	pid_t pid;
@@ -319,6 +334,9 @@ int lab_child(const char *dir, struct lab_report *report, void (*run)(struct lab
 	pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
+		for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+			signal(ours[i], SIG_DFL);
+		alarm(LAB_CHILD_S);
 		init(&lab, dir, report);
 		run(&lab);
 		_exit(0);
@@ -409,4 +427,17 @@ void lab_propose(struct lab *lab, uint64_t count, uint32_t len)
 		lab->in_flight++;
 	}
 	lab_until(lab, answered, "answers to proposals");
+}
+
+int lab_listen(char address[CONS_ADDRESS_MAX])
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	const int fd = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t len = sizeof(in);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&in, len) != 0 || listen(fd, 1) != 0 ||
+		getsockname(fd, (struct sockaddr *)&in, &len) != 0)
+		_exit(94);
+	snprintf(address, CONS_ADDRESS_MAX, "127.0.0.1:%u", ntohs(in.sin_port));
+	return fd;
 }

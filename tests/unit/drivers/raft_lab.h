@@ -12,6 +12,8 @@
 
 #include "raft_cons.h"
 
+#define LAB_TOKENS 1000000u  // the first proposal's is one more, and so on
+
 struct lab_state {
 	uint64_t applied, count, chain;
 	uint64_t bytes;
@@ -43,6 +45,7 @@ struct lab {
 	struct lab_state snapped;
 	bool snapshot_busy;
 	int encode_rc;
+	bool snapshot_huge;
 	uint64_t snapshot_pad;  // bytes added to each
 	struct lab_state incoming;
 	uint32_t restore_turns;
@@ -69,4 +72,6 @@ void lab_until(struct lab *lab, bool (*done)(struct lab *lab), const char *what)
 bool lab_ready(struct lab *lab);
 // Proposes `count` entries of `len` bytes, two in flight, and waits for their answers.
 void lab_propose(struct lab *lab, uint64_t count, uint32_t len);
+// Listens on a free port of the loopback, said in `address`. Returns: the socket.
+int lab_listen(char address[CONS_ADDRESS_MAX]);
 uint64_t lab_chain(uint64_t chain, uint64_t index, const uint8_t *data, uint32_t len);

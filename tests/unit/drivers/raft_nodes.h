@@ -10,6 +10,8 @@
 #include "raft_cons.h"
 
 #define NODES_MAX 6u
+#define NODES_CLUSTER 7u
+#define NODES_KEY 9u
 #define NODES_WAIT_MS 20000  // any condition a test waits for
 
 struct node {
@@ -17,6 +19,8 @@ struct node {
 	pid_t pid;  // 0: not running
 	int fd;
 	int exit_code;  // of the last end; -signal
+	uint64_t cluster_id;
+	uint8_t key;  // first byte of it
 	char dir[96];
 	char address[CONS_ADDRESS_MAX];
 };
@@ -33,7 +37,7 @@ void nodes_open(struct nodes *g, bool authenticated);
 void nodes_close(struct nodes *g);
 
 enum node_start { NODE_MEMBER, NODE_BOOTSTRAP, NODE_JOIN };
-// Runs node `id`, whose cluster, key and folder may be another's (0: its own).
+// Runs node `id` as its struct says. `via`: whom it asks to join.
 void node_start(struct nodes *g, uint64_t id, enum node_start how, uint64_t via);
 void node_kill(struct nodes *g, uint64_t id);
 // Waits for a node to end by itself. Returns: its exit code.
@@ -52,8 +56,13 @@ uint64_t nodes_leader(struct nodes *g);
 
 // These wait for the result; g->line holds its text.
 enum cons_status node_propose(struct nodes *g, uint64_t id, const char *text);
-// Again while it says that it was not taken: leadership may be moving.
-void node_propose_until_taken(struct nodes *g, uint64_t id, const char *text);
+// The same in two halves: any number may be under way.
+void node_propose_begin(struct nodes *g, uint64_t id, const char *text);
+// Waits until some node has said something. Returns: its id.
+uint64_t nodes_await_any(struct nodes *g);
+enum cons_status node_any_result(struct nodes *g, uint64_t id);
+// Again while it says that it was not taken or that nobody knows: leadership may be moving.
+void node_propose_until_done(struct nodes *g, uint64_t id, const char *text);
 enum cons_status node_barrier(struct nodes *g, uint64_t id);
 enum cons_status node_change(
 	struct nodes *g, uint64_t id, enum cons_change_op op, uint64_t target, const char *address);
