@@ -51,10 +51,13 @@ static void run_and_die(struct lab *lab)
 
 static bool quiet(struct lab *lab)
 {
+	struct raft_cons_stats stats;
 	struct cons_info info;
 
+	raft_cons_stats(lab->cons, &stats);
 	raft_cons_ops.info(lab->cons, &info);
-	return info.commit_index == info.last_index && !info.restoring && lab_ready(lab);
+	return info.commit_index == info.last_index && stats.queue_entries == 0 &&
+	       !info.restoring && lab_ready(lab);
 }
 
 // What the next life finds.

@@ -128,7 +128,7 @@ static void path_of(char path[400], const struct file *f)
 static void flip(const struct file *f, off_t at)
 {
 	char path[400];
-	uint8_t byte;
+	uint8_t byte = 0;
 	int fd;
 
 	path_of(path, f);
@@ -166,10 +166,13 @@ static void copy(void)
 
 static bool quiet(struct lab *lab)
 {
+	struct raft_cons_stats stats;
 	struct cons_info info;
 
+	raft_cons_stats(lab->cons, &stats);
 	raft_cons_ops.info(lab->cons, &info);
-	return info.commit_index == info.last_index && lab_ready(lab);
+	return info.commit_index == info.last_index && stats.queue_entries == 0 &&
+	       !info.restoring && lab_ready(lab);
 }
 
 static void live(struct lab *lab)
