@@ -196,8 +196,11 @@ static const struct guard_hooks hooks = {
 
 // --- open ---------------------------------------------------------------------------------------------------
 
-static enum raft_cons_refusal refusal_of(int raft_error)
+// The library tells a file that ends too early as an input error; nothing but damage does that.
+static enum raft_cons_refusal refusal_of(const struct raft_cons *c, int raft_error)
 {
+	if (raft_error == RAFT_IOERR && strstr(c->raft.errmsg, "short read") != NULL)
+		return RAFT_REFUSED_DAMAGED;
 	switch (raft_error) {
 	case RAFT_CORRUPT:
 	case RAFT_MALFORMED:
@@ -270,7 +273,7 @@ static enum raft_cons_refusal open_library(struct raft_cons *c, const char **why
 			p->address[0] == 0 ? RAFT_NO_ADDRESS : p->address);
 	if (rc != 0) {
 		raft_uv_close(&c->inner);
-		return core_refuse(c, refusal_of(rc), why, "%s: %s (%s)", c->dir, core_error(rc),
+		return core_refuse(c, refusal_of(c, rc), why, "%s: %s (%s)", c->dir, core_error(rc),
 			c->raft.errmsg);
 	}
 	c->ready = true;
@@ -421,7 +424,7 @@ enum raft_cons_refusal raft_cons_bootstrap(struct raft_cons *c, const char **why
 		rc = raft_bootstrap(&c->raft, &conf);
 	raft_configuration_close(&conf);
 	if (rc != 0)
-		return core_refuse(c, refusal_of(rc), why, "%s: %s (%s)", c->dir, core_error(rc),
+		return core_refuse(c, refusal_of(c, rc), why, "%s: %s (%s)", c->dir, core_error(rc),
 			c->raft.errmsg);
 	record = c->sidecar.record;
 	record.stage = SIDECAR_MEMBER;
@@ -499,7 +502,7 @@ enum raft_cons_refusal raft_cons_start(struct raft_cons *c, const char **why)
 			return c->refusal;
 		// After the load the library only listens; before, it reads.
 		return core_refuse(c,
-			rc != RAFT_IOERR  ? refusal_of(rc)
+			rc != RAFT_IOERR  ? refusal_of(c, rc)
 			: c->guard.loaded ? RAFT_REFUSED_ADDRESS
 					  : RAFT_REFUSED_DAMAGED,
 			why, "%s: %s (%s)", c->dir, core_error(rc), c->raft.errmsg);
