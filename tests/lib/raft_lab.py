@@ -326,8 +326,9 @@ class RaftNode:
 class Group:
     """A folder, a network and nodes. `options` go to every node."""
 
-    def __init__(self, stack, build, prefix="rl", options=(), metad=None):
-        self.stack, self.build = stack, build
+    def __init__(self, stack, build, prefix="rl", options=(), metad=None, disk_bytes=1 << 30):
+        """`disk_bytes`: each node's disk is a tmpfs of that size; None: it is that of the folder."""
+        self.stack, self.build, self.disk_bytes = stack, build, disk_bytes
         self.metad = metad or os.path.join(build, "app/tagcast-metad/tagcast-metad")
         if not os.access(self.metad, os.X_OK):
             raise lab.Failure("%s is not built" % self.metad)
@@ -360,6 +361,7 @@ class Group:
         number = number or max([node.number for node in self.nodes], default=0) + 1
         if number not in self.network.nodes:
             self.network.add(number)
+        more.setdefault("disk_bytes", self.disk_bytes)
         node = RaftNode(self, number, **more)
         self.nodes.append(node)
         return node
@@ -395,10 +397,10 @@ class Group:
             return members.get(node.node_id, {}).get("role") == "voter"
         lab.wait_until("%s is a voter" % node.name, done, seconds, 0.1)
 
-    def grow(self, voters, standbys=0, **more):
+    def grow(self, voters, standbys=0):
         """A running group of that many."""
         for _ in range(voters + standbys):
-            self.add(**more)
+            self.add()
         self.bootstrap()
         for index, node in enumerate(self.nodes[1:]):
             self.join(node, self.nodes[0], promote=index + 1 < voters)

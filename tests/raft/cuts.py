@@ -147,7 +147,7 @@ def f04_majority_lost(run):
 def f04_chaos(run):
     """Seven kinds of faults at random, on three voters and a standby, or --voters 5."""
     voters = run.args.voters or 3
-    group = run.group(options=["--snapshot-entries", "2048", "--snapshot-trailing", "512"])
+    group = run.group(options=["--snapshot-entries", "2048", "--snapshot-trailing", "512"], disk_bytes=None)
     group.grow(voters, 1 if voters == 3 else 0)
     load = Load(run.stack, group.nodes, writers=10, seed=run.seed, pause=0.001).start()
     chaos = Chaos(run, group, load, voters)

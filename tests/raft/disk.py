@@ -75,7 +75,7 @@ def room_again(group, supervisor, load, node, filler):
 
 def f09_disk_full(run):
     """Each of three voters in turn, under load: followers and the leader."""
-    group = run.group().grow(3, disk_bytes=DISK)
+    group = run.group(disk_bytes=DISK).grow(3)
     load = Load(run.stack, group.nodes, writers=8, seed=run.seed, pause=0.001, padding="-" + 150 * "p").start()
     supervisor = group.supervise(backoff_max=1.0)
     load.wait_more(200, 60, supervisor)
@@ -103,7 +103,7 @@ def f09_disk_full(run):
 
 def f09_full_at_start(run):
     """A start without room says so and ends; with room it runs and has everything."""
-    group = run.group().grow(3, disk_bytes=DISK)
+    group = run.group(disk_bytes=DISK).grow(3)
     load = Load(run.stack, group.nodes, writers=4, seed=run.seed, limit=300).start()
     load.ended()
     group.wait_equal()
@@ -130,8 +130,8 @@ def f09_full_at_start(run):
 
 def f09_full_at_snapshot(run):
     """The log has its room, the snapshot has none: nobody wedges, nothing is lost."""
-    group = run.group(options=["--snapshot-entries", "512", "--snapshot-trailing", "64"])
-    group.grow(3, disk_bytes=DISK)
+    group = run.group(options=["--snapshot-entries", "512", "--snapshot-trailing", "64"], disk_bytes=DISK)
+    group.grow(3)
     leader = group.wait_leader()
     for part in range(20):  # 20 MiB of state, so that a snapshot is no small file
         leader.ask("channel.add", 60, type=2, channel="big%d" % part, uids=[

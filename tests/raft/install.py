@@ -74,7 +74,7 @@ def f13_install(run):
     """200 k rows (full: 10 M): import, snapshot, install on a new node under load, restart."""
     rows = run.count(200000, 10000000)
     group = run.group(options=["--snapshot-entries", "2048", "--snapshot-trailing", "64", "--map-size",
-                               str(32 << 30)]).grow(2)
+                               str(32 << 30)], disk_bytes=None).grow(2)
     leader = group.wait_leader()
     lab.say("import of %d rows: %.0f rows/s" % (rows, fill(run, group, leader, rows)))
     started = time.monotonic()
