@@ -2,7 +2,7 @@
 // tagcast-metad: the meta process. One libuv loop does everything: requests in, the group's log, one
 // transaction a turn, deltas and answers out. Crash-only: a fault ends it, a restart goes on from the log.
 //
-// One turn, after the loop has polled: time-outs, fill batches, consensus (which commits), feed, fence,
+// One turn, after the loop has polled: time-outs, fill batches, consensus (which commits), feed, what was applied,
 // and when nothing else is to be done a bounded piece of compaction. Nothing in it is long: what could be
 // goes to the pool or ends at a budget of CPU time, and the meter tells when that fails.
 #include "metad.h"
@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base_log.h"
+#include "base_privilege.h"
 #include "base_time.h"
 
 #define STOP_WAIT_NS (3 * NS_PER_S)  // for what was admitted before a stop
@@ -472,12 +473,27 @@ static int start_events(struct metad *metad)
 	return 0;
 }
 
+// Nothing it does needs any privilege: files and sockets of its own user. Before there are other threads.
+static int give_up_privileges(struct metad *metad)
+{
+	const int rc = privilege_drop(0);
+
+	(void)metad;
+	if (rc == -ETIMEDOUT)
+		LOG(LOG_WARN, "meta", "META_PRIVILEGES", "a thread has kept its privileges");
+	else if (rc != 0)
+		LOG(LOG_ERROR, "meta", "META_PRIVILEGES", "privileges cannot be given up: %s",
+			strerror(-rc));
+	return rc == 0 || rc == -ETIMEDOUT ? 0 : EX_OSERR;
+}
+
 static const struct part {
 	const char *name;
 	int (*start)(struct metad *metad);  // 0 or an exit code
 	void (*end)(struct metad *metad);
 } parts[] = {
 	{"data folder", start_folder, end_nothing},
+	{"privileges", give_up_privileges, end_nothing},
 	{"loop", start_loop, end_loop},
 	{"store", start_state, end_state},
 	{"consensus", metad_group_open, metad_group_close},

@@ -15,7 +15,7 @@
 
 struct meta_feed;
 
-// Listens at `path` as ctl_listen does. `node_id`: subscribers that name it count for the fence.
+// Listens at `path` as ctl_listen does. `node_id`: subscribers that name it count for what is applied.
 // Returns: 0 or -errno.
 int meta_feed_open(const char *path, uint64_t node_id, uint64_t backlog_bytes,
 	struct meta_state *state, struct meta_feed **feed);

@@ -340,7 +340,7 @@ int meta_queue_abort_stage(struct meta_queue *q, uint64_t id, const struct chann
 	return drop_stage(q, id, key);
 }
 
-// --- time and fence -----------------------------------------------------------------------------------------
+// --- time, and what was applied -----------------------------------------------------------------------------------------
 
 void meta_queue_applied(struct meta_queue *q, bool connected, uint64_t applied)
 {

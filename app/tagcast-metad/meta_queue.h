@@ -16,11 +16,11 @@
 #define META_BATCHES 2u  // proposals in flight
 #define META_BATCH_COMMANDS 256u
 #define META_BATCH_BYTES (64u * 1024u)  // a batch is closed at this size; one command may be larger
-#define META_CHUNK_BYTES (48u * 1024u)  // UIDs of one staged chunk
+#define META_CHUNK_BYTES (32u * 1024u)  // UIDs of one staged chunk
 #define META_CHUNK_UIDS 1024u  // and so many: what is applied in one piece keeps a turn short
 #define META_BATCH_UIDS 1024u  // a batch is closed at so many rows
 #define META_INLINE_UIDS 2048u  // UIDs of one unstaged command: applied in one piece
-#define META_INLINE_BYTES (96u * 1024u)  // UIDs of one unstaged command
+#define META_INLINE_BYTES (24u * 1024u)  // UIDs of one unstaged command
 #define META_PENDING_BYTES_MAX (256u * 1024u * 1024u)  // UIDs of all mutations that wait
 #define META_PENDING_MAX 70000u  // mutations; 64 clients with 1024 requests each fit
 

@@ -122,8 +122,8 @@ int tool_answer_exit(const json_t *answer, const char *prefix)
 	return code != NULL ? TOOL_DATA : TOOL_INTERNAL;
 }
 
-// A command without arguments: ask, print.
-static int ask(const struct tool *tool, const char *socket_name, const char *cmd)
+// Ask, print. Only tables take `--limit`, `--skip` and `--all`: elsewhere they mean nothing and are left out.
+static int ask(const struct tool *tool, const char *socket_name, const char *cmd, bool table)
 {
 	json_t *request = json_pack("{s:s}", "cmd", cmd), *answer;
 	int rc = TOOL_OK, fd = tool_connect(tool, socket_name, &rc);
@@ -132,11 +132,11 @@ static int ask(const struct tool *tool, const char *socket_name, const char *cmd
 		json_decref(request);
 		return rc;
 	}
-	if (tool->limit != 0)
+	if (table && tool->limit != 0)
 		json_object_set_new(request, "limit", json_integer((json_int_t)tool->limit));
-	if (tool->skip != 0)
+	if (table && tool->skip != 0)
 		json_object_set_new(request, "skip", json_integer((json_int_t)tool->skip));
-	if (tool->all)
+	if (table && tool->all)
 		json_object_set_new(request, "all", json_true());
 	answer = tool_call(tool, fd, request, &rc);
 	if (answer != NULL) {
@@ -157,7 +157,7 @@ static int show(const struct tool *tool, int argc, char **argv)
 	for (size_t i = 0; argc == 1 && i < sizeof(what) / sizeof(what[0]); i++)
 		if (strcmp(argv[0], what[i]) == 0) {
 			snprintf(cmd, sizeof(cmd), "show.%s", what[i]);
-			return ask(tool, TOOL_CONTROL, cmd);
+			return ask(tool, TOOL_CONTROL, cmd, true);
 		}
 	tool_error("show tags|gateways|drops|limits|queues");
 	return TOOL_USAGE;
@@ -203,6 +203,7 @@ static const char help[] =
 	"Fast path:\n"
 	"  status                               state of the node\n"
 	"  show tags|gateways|drops|limits|queues\n"
+	"  reload                               read the configuration again\n"
 	"\n"
 	"Options:\n"
 	"      --run-dir DIR      where the sockets are (" RUN_DIR_DEFAULT ")\n"
@@ -371,7 +372,9 @@ static int dispatch(struct tool *tool, int argc, char **argv)
 	if (argc >= 1 && strcmp(argv[0], "show") == 0)
 		return show(tool, argc - 1, argv + 1);
 	if (argc == 1 && strcmp(argv[0], "status") == 0)
-		return ask(tool, TOOL_CONTROL, "status");
+		return ask(tool, TOOL_CONTROL, "status", false);
+	if (argc == 1 && strcmp(argv[0], "reload") == 0)
+		return ask(tool, TOOL_CONTROL, "reload", false);
 	if (argc >= 1 && strcmp(argv[0], "meta") == 0)
 		return tool_meta(tool, argc - 1, argv + 1);
 	if (argc == 0)

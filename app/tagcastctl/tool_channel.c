@@ -143,8 +143,8 @@ static void print_mutation(const struct tool *tool, const json_t *answer)
 	}
 	printf("%lld changed, %lld members, version %lld, commit %lld, %s%s\n", changed, members,
 		smv, commit,
-		json_is_true(json_object_get(answer, "fenced")) ? "fenced"
-								: "committed, not yet fenced",
+		json_is_true(json_object_get(answer, "applied")) ? "applied"
+								 : "committed, not yet applied",
 		json_is_true(json_object_get(answer, "repeated")) ? " (repeated)" : "");
 }
 

@@ -35,7 +35,7 @@ struct import {
 	// channels already reset: the next run of one of them is an add
 	struct channel_key **seen;
 	uint32_t seen_count, seen_cap;
-	uint64_t rows, commands, channels, unfenced;
+	uint64_t rows, commands, channels, unapplied;
 	uint64_t start_ns, progress_ns;
 	int exit_code;
 };
@@ -118,7 +118,7 @@ static bool take_answer(struct import *im)
 	if (im->exit_code == TOOL_OK) {
 		im->rows += open->rows;
 		im->commands++;
-		im->unfenced += !json_is_true(json_object_get(answer, "fenced"));
+		im->unapplied += !json_is_true(json_object_get(answer, "applied"));
 	}
 	json_decref(answer);
 	im->open_rows -= open->rows;
@@ -296,9 +296,10 @@ int tool_import(struct tool *tool, int argc, char **argv)
 			abort();
 		run(im, in);
 		progress(im, true);
-		if (im->unfenced > 0)
-			fprintf(stderr, "%llu of %llu commands: committed, not yet fenced\n",
-				(unsigned long long)im->unfenced, (unsigned long long)im->commands);
+		if (im->unapplied > 0)
+			fprintf(stderr, "%llu of %llu commands: committed, not yet applied\n",
+				(unsigned long long)im->unapplied,
+				(unsigned long long)im->commands);
 		rc = im->exit_code;
 		ctl_pipe_destroy(im->pipe);
 		json_decref(im->uids);

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LONG_TIMEOUT_MS \
-	3600000  // of what takes as long as it takes, unless --timeout says another
+#define LONG_TIMEOUT_MS 3600000  // of what takes as long as it takes, unless --timeout says another
 
 enum meta_arg { ARG_NONE, ARG_NODE, ARG_NODE_OR_NONE, ARG_FILE, ARG_VIA };
 

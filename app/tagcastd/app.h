@@ -26,7 +26,9 @@ struct app_worker {
 };
 
 struct app {
-	struct conf conf;
+	const char *file;  // of the configuration
+	struct conf conf;  // control: rw once the workers run; they read only what never changes
+	uint64_t reloads, reloads_refused;
 	uint64_t boot;
 	uint64_t started_ns;
 	struct counters *counters[WORKERS_MAX];
@@ -51,6 +53,13 @@ struct app_module {
 
 // params.c: what the node is made of, from the configuration.
 int app_node_params(struct app *app, struct node_params *params);
+// Keys of the files a configuration names. Returns: 0, or -errno after it has logged why.
+int app_read_keys(const struct conf *conf, struct wire_keys *keys);
+// reload.c: the log's level follows the configuration.
+void app_log_level(const struct conf *conf);
+// Reads the configuration again and puts what may change into force; with anything wrong nothing changes.
+// `text` (CONF_ERROR_MAX bytes): what changed, or why nothing did. Returns: 0, -EINVAL.
+int app_reload(struct app *app, char *text) CONTROL_ONLY;
 // worker_loop.c
 int app_workers_start(struct app *app);
 void app_workers_stop(struct app *app);

@@ -32,6 +32,7 @@ static int open_signals(struct app *app)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
 	app->signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 	return app->signal_fd >= 0 ? add_fd(app, app->signal_fd) : -errno;
 }
@@ -120,11 +121,16 @@ void app_control_close(struct app *app)
 	close_fd(&app->epoll_fd);
 }
 
-static void take_signals(struct app *app)
+static void take_signals(struct app *app) CONTROL_ONLY
 {
 	struct signalfd_siginfo info;
+	char text[CONF_ERROR_MAX];
 
 	while (read(app->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo == SIGHUP) {
+			app_reload(app, text);
+			continue;
+		}
 		LOG(LOG_INFO, "main", "I1001", "signal %u: stopping", info.ssi_signo);
 		atomic_store(&app->stop, true);
 	}
@@ -132,7 +138,7 @@ static void take_signals(struct app *app)
 
 // Sleeps for at most `ms`, or until a descriptor or a worker has something. `control_sleeping` is set
 // before the last look at the rings, as in worker_loop.c.
-static void wait_events(struct app *app, int ms)
+static void wait_events(struct app *app, int ms) CONTROL_ONLY
 {
 	struct epoll_event events[8];
 	uint64_t value;

@@ -2,6 +2,7 @@
 // tagcastd: command line, configuration check, module table.
 #include <argp.h>
 #include <errno.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,11 +10,17 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sysexits.h>
+#include <unistd.h>
+#ifndef TAGCAST_NO_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
 
 #include "app.h"
 #include "base_fault.h"
 #include "base_log.h"
+#include "base_privilege.h"
 #include "base_time.h"
+#include "app_limits.h"
 #include "meta_child.h"
 #include "wire_auth.h"
 
@@ -21,9 +28,8 @@
 #define SEEN_BY_LIBRARIES __attribute__((visibility("default")))
 
 #ifndef TAGCAST_NO_JEMALLOC
-// Read by jemalloc before main: purging happens on its own threads, never on a worker.
-SEEN_BY_LIBRARIES const char *malloc_conf =
-	"background_thread:true,dirty_decay_ms:5000,muzzy_decay_ms:5000";
+// Read by jemalloc before main.
+SEEN_BY_LIBRARIES const char *malloc_conf = "dirty_decay_ms:5000,muzzy_decay_ms:5000";
 #endif
 
 #define META_STOP_NS (5 * NS_PER_S)  // from SIGTERM to SIGKILL of the meta process
@@ -86,18 +92,14 @@ static int init_signals(struct app *app)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
 	return -pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-static int init_log(struct app *app)
+static void start_log(const struct app *app)
 {
-	static const char *const levels[] = {"error", "warn", "info", "debug"};
-
 	log_set_program("tagcastd");
-	for (unsigned i = 0; i < 4; i++)
-		if (strcmp(app->conf.node.log_level, levels[i]) == 0)
-			log_set_level((enum log_level)i);
-	return 0;
+	app_log_level(&app->conf);
 }
 
 static int make_folder(const char *path)
@@ -214,6 +216,34 @@ static void fini_node(struct app *app)
 	node_destroy(app->node);
 }
 
+// Purging happens on jemalloc's own threads, never on a worker. They hear no signal: made only now, they have
+// no more privileges than what is left.
+static void start_purging(void)
+{
+#ifndef TAGCAST_NO_JEMALLOC
+	bool on = true;
+
+	if (mallctl("background_thread", NULL, NULL, &on, sizeof(on)) != 0)
+		LOG(LOG_WARN, "main", "W1006", "no threads to give memory back");
+#endif
+}
+
+// The devices are open and what needed root is done. Kept is what a port may need while it runs and to close:
+// raw sockets, links and flow rules, pinned memory.
+static int init_privileges(struct app *app)
+{
+	const int rc = privilege_drop(
+		PRIVILEGE(CAP_NET_RAW) | PRIVILEGE(CAP_NET_ADMIN) | PRIVILEGE(CAP_IPC_LOCK));
+
+	(void)app;
+	if (rc == -ETIMEDOUT)
+		LOG(LOG_WARN, "main", "W1005", "a thread has kept its privileges");
+	else if (rc != 0)
+		LOG(LOG_ERROR, "main", "E1005", "privileges cannot be given up: %s", strerror(-rc));
+	start_purging();
+	return rc == -ETIMEDOUT ? 0 : rc;
+}
+
 static int init_meta(struct app *app)
 {
 	const struct conf *conf = &app->conf;
@@ -225,7 +255,7 @@ static int init_meta(struct app *app)
 		.node_id = conf->node.id,
 		.cluster_id = conf->node.cluster_id,
 		.map_bytes = conf->meta.map_bytes,
-		.fence_wait_ns = conf->meta.fence_wait_ns,
+		.apply_wait_ns = conf->meta.apply_wait_ns,
 		.journal_commits = conf->meta.journal_commits,
 		.dedup_commits = conf->meta.dedup_commits,
 		.stages = conf->meta.stages,
@@ -275,7 +305,6 @@ static void fini_meta(struct app *app)
 
 // Started from first to last, stopped from last to first, also when a start fails half way.
 static const struct app_module modules[] = {
-	{"log", init_log, NULL},
 	{"signals", init_signals, NULL},
 	{"folders", init_folders, NULL},
 	{"identity", init_identity, fini_identity},
@@ -283,6 +312,7 @@ static const struct app_module modules[] = {
 	{"port", init_port, fini_port},
 	{"source", init_source, fini_source},
 	{"node", init_node, fini_node},
+	{"privileges", init_privileges, NULL},
 	{"meta", init_meta, fini_meta},
 	{"control", app_control_open, app_control_close},
 	{"workers", app_workers_start, app_workers_stop},
@@ -321,6 +351,41 @@ static void arm_faults(void)
 #endif
 }
 
+// What this machine, or the group of processes this one is in, may use.
+static uint64_t machine_bytes(void)
+{
+	uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	FILE *f = fopen("/sys/fs/cgroup/memory.max", "re");
+	unsigned long long max;
+
+	if (f == NULL)
+		return bytes;
+	if (fscanf(f, "%llu", &max) == 1 && max < bytes)
+		bytes = max;
+	fclose(f);
+	return bytes;
+}
+
+// A configuration for another machine is valid all the same: only its start is refused. Returns: false when it is.
+static bool memory_fits(const struct app *app, const struct options *o)
+{
+	struct app_memory memory;
+	char text[CONF_ERROR_MAX], error[CONF_ERROR_MAX];
+	const char *key;
+
+	app_memory(&app->conf, &memory);
+	app_memory_text(&memory, text, sizeof(text));
+	if (o->check)
+		printf("%s: memory: %s\n", o->file, text);
+	else
+		LOG(LOG_INFO, "main", "I1003", "memory: %s", text);
+	if (app_memory_check(&app->conf, machine_bytes(), &key, text, sizeof(text)) == 0)
+		return true;
+	conf_complain(o->file, key, text, error);
+	fprintf(stderr, "%s%s\n", o->check ? "warning: " : "", error);
+	return o->check;
+}
+
 int main(int argc, char **argv)
 {
 	static struct app app;
@@ -332,14 +397,19 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", error);
 		return EX_CONFIG;
 	}
-	if (options.check) {
-		printf("%s: valid\n", options.file);
-		return 0;
-	}
 	if (options.print) {
 		conf_print(&app.conf, stdout);
 		return 0;
 	}
+	if (!options.check)
+		start_log(&app);
+	if (!memory_fits(&app, &options))
+		return EX_CONFIG;
+	if (options.check) {
+		printf("%s: valid\n", options.file);
+		return 0;
+	}
+	app.file = options.file;
 	app.epoll_fd = app.wake_fd = app.signal_fd = -1;
 	app.started_ns = time_now_ns();
 	arm_faults();

@@ -118,7 +118,7 @@ static int add_group(struct meta_child *child, const struct meta_child_params *p
 
 static int build_args(struct meta_child *child, const struct meta_child_params *params)
 {
-	const uint64_t wait_ms = (params->fence_wait_ns + NS_PER_MS - 1) / NS_PER_MS;
+	const uint64_t wait_ms = (params->apply_wait_ns + NS_PER_MS - 1) / NS_PER_MS;
 	int rc = find_program(child, params->program);
 
 	rc = rc != 0 ? rc : add_text(child, child->program);
@@ -127,7 +127,7 @@ static int build_args(struct meta_child *child, const struct meta_child_params *
 	rc = rc != 0 ? rc : add_number(child, "--node-id", params->node_id);
 	rc = rc != 0 ? rc : add_number(child, "--cluster-id", params->cluster_id);
 	rc = rc != 0 ? rc : add_number(child, "--map-size", params->map_bytes);
-	rc = rc != 0 ? rc : add_number(child, "--fence-wait-ms", wait_ms);
+	rc = rc != 0 ? rc : add_number(child, "--apply-wait-ms", wait_ms);
 	rc = rc != 0 ? rc : add_number(child, "--journal-commits", params->journal_commits);
 	rc = rc != 0 ? rc : add_number(child, "--dedup-commits", params->dedup_commits);
 	rc = rc != 0 ? rc : add_number(child, "--stages", params->stages);

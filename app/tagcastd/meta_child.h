@@ -19,7 +19,7 @@ struct meta_child_params {
 	const char *log_level;  // NULL: the default of the program
 	uint64_t node_id, cluster_id;
 	uint64_t map_bytes;
-	uint64_t fence_wait_ns;
+	uint64_t apply_wait_ns;
 	uint64_t journal_commits, dedup_commits;  // 0: the program's default, as all below
 	uint64_t stage_commits;
 	uint32_t stages;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-// Answers of the control socket: status and the tables of `tagcastctl show`. Reads counters relaxed and
+// Answers of the control socket: status, reload and the tables of `tagcastctl show`. Reads counters relaxed and
 // control-side tables; runs on the control core.
 #include <stdio.h>
 #include <string.h>
@@ -176,9 +176,22 @@ static void status(void *ctx, struct ctl_request *request, const json_t *args) C
 	add_u64(fields, "routes", sums[CTR_ROUTES]);
 	add_u64(fields, "pushes", sums[CTR_PUSH]);
 	add_u64(fields, "pushes_resent", sums[CTR_PUSH_RESENT]);
+	add_u64(fields, "reloads", app->reloads);
+	add_u64(fields, "reloads_refused", app->reloads_refused);
 	add_u64(fields, "resident_bytes", resident_bytes());
 	add_allocator(fields);
 	ctl_reply(request, json_pack("{s:o}", "fields", fields));
+}
+
+static void reload(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
+{
+	char text[CONF_ERROR_MAX];
+
+	(void)args;
+	if (app_reload(ctx, text) == 0)
+		ctl_reply(request, json_pack("{s:{s:s}}", "fields", "reloaded", text));
+	else
+		ctl_fail(request, "invalid_config", "%s", text);
 }
 
 static json_t *columns_of(const char *const *names, unsigned count)
@@ -242,7 +255,7 @@ static void show_tags(void *ctx, struct ctl_request *request, const json_t *args
 static void show_gateways(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
 {
 	static const char *const names[] = {"index", "gateway", "boot", "address", "state",
-		"sessions", "announced", "heard_ms"};
+		"sessions", "announced", "heard_ms", "srtt_us"};
 	struct app *app = ctx;
 	json_t *rows = json_array();
 	const uint64_t now = time_now_ns();
@@ -259,12 +272,13 @@ static void show_gateways(void *ctx, struct ctl_request *request, const json_t *
 			break;
 		snprintf(boot, sizeof(boot), "%016llx", (unsigned long long)info.boot);
 		json_array_append_new(
-			rows, json_pack("[i,I,s,o,s,i,I,I]", (int)i, (json_int_t)info.gateway, boot,
-				      addr_text(info.addr), info.alive ? "up" : "down",
+			rows, json_pack("[i,I,s,o,s,i,I,I,I]", (int)i, (json_int_t)info.gateway,
+				      boot, addr_text(info.addr), info.alive ? "up" : "down",
 				      (int)info.sessions, (json_int_t)(info.next_expected - 1),
-				      (json_int_t)((now - info.heard_ns) / NS_PER_MS)));
+				      (json_int_t)((now - info.heard_ns) / NS_PER_MS),
+				      (json_int_t)node_gateway_srtt_us(app->node, i)));
 	}
-	reply_table(request, columns_of(names, 8), rows);
+	reply_table(request, columns_of(names, 9), rows);
 }
 
 // All counters; with "all" false (the default) only those that are not 0.
@@ -336,6 +350,7 @@ static void show_queues(void *ctx, struct ctl_request *request, const json_t *ar
 
 const struct ctl_command app_commands[] = {
 	{"status", status},
+	{"reload", reload},
 	{"show.tags", show_tags},
 	{"show.gateways", show_gateways},
 	{"show.drops", show_drops},

@@ -148,6 +148,7 @@ static enum raft_cons_refusal check_load(
 		refusal = fsm_check_snapshot(c, load->snapshot, why);
 		if (refusal != RAFT_REFUSED_NOT)
 			return refusal;
+		fsm_snapshot_size(c, load->snapshot->bufs[0].len);
 	}
 	refusal = check_address(c, load, why);
 	if (refusal != RAFT_REFUSED_NOT)
@@ -156,6 +157,7 @@ static enum raft_cons_refusal check_load(
 	record.term = record.term_before = *load->term;
 	record.vote = record.vote_before = *load->vote;
 	record.starts++;
+	record.loading = 0;
 	if (!empty)
 		record.stage = SIDECAR_MEMBER;
 	rc = sidecar_write(&c->sidecar, &record);
@@ -280,6 +282,7 @@ static enum raft_cons_refusal open_library(struct raft_cons *c, const char **why
 	raft_set_election_timeout(&c->raft, p->election_ms);
 	raft_set_heartbeat_timeout(&c->raft, p->heartbeat_ms);
 	raft_set_pre_vote(&c->raft, true);
+	fsm_snapshot_size(c, 0);
 	raft_set_snapshot_threshold(&c->raft, p->snapshot_entries);
 	// 0 would mean to the guard what the library uses it for: a snapshot of a leader's.
 	raft_set_snapshot_trailing(&c->raft, p->snapshot_trailing == 0 ? 1 : p->snapshot_trailing);
@@ -477,15 +480,34 @@ static int rewrite_address(struct raft_cons *c)
 	return rc;
 }
 
+static int say_loading(struct raft_cons *c, uint32_t loading)
+{
+	struct sidecar_record record = c->sidecar.record;
+
+	record.loading = loading;
+	return sidecar_write(&c->sidecar, &record);
+}
+
 enum raft_cons_refusal raft_cons_start(struct raft_cons *c, const char **why)
 {
+	enum raft_cons_refusal refusal;
 	int rc;
 
 	if (c->state != RAFT_CONS_MEMBER || c->started)
 		return core_refuse(c, RAFT_REFUSED_STATE, why,
 			c->started ? "the group runs already" : "%s holds no group yet", c->dir);
+	if (c->sidecar.record.loading != 0) {
+		// The last start ended while the library read the log: by a kill, or by the log.
+		refusal = offline_probe(c, why);
+		if (refusal != RAFT_REFUSED_NOT)
+			return refusal;
+	}
 	c->refusal = RAFT_REFUSED_NOT;
 	c->address_rewrite = false;
+	rc = say_loading(c, 1);
+	if (rc != 0)
+		return core_refuse(
+			c, RAFT_REFUSED_FAULT, why, "%s/sidecar: %s", c->dir, strerror(-rc));
 	rc = raft_start(&c->raft);
 	if (rc != 0 && c->address_rewrite) {
 		c->refusal = RAFT_REFUSED_NOT;
@@ -494,6 +516,7 @@ enum raft_cons_refusal raft_cons_start(struct raft_cons *c, const char **why)
 			rc = raft_start(&c->raft);
 	}
 	if (rc != 0) {
+		(void)say_loading(c, 0);
 		*why = c->why;
 		if (c->refusal != RAFT_REFUSED_NOT)
 			return c->refusal;

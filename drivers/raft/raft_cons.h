@@ -98,8 +98,7 @@ enum raft_cons_refusal raft_cons_bootstrap(struct raft_cons *cons, const char **
 int raft_cons_restore_write(
 	const struct raft_cons *cons, const uint8_t *bytes, uint64_t len, uint64_t index);
 // EMPTY to MEMBER: then it is put in place. By an operator's word only.
-enum raft_cons_refusal raft_cons_restore(
-	struct raft_cons *cons, uint64_t index, const char **why);
+enum raft_cons_refusal raft_cons_restore(struct raft_cons *cons, uint64_t index, const char **why);
 // EMPTY to MEMBER: asks the member at `via` (literal address:port) to add this node as standby;
 // on_result(token) says how that ended.
 enum raft_cons_refusal raft_cons_join(

@@ -30,6 +30,8 @@ enum raft_cons_refusal files_library(struct raft_cons *c, const char **why)
 {
 	static const char *const later[] = {"raft_version_number",
 		"raft_uv_tcp_set_connect_timeout", "raft_step", "raft_uv_set_snapshot_size_limit"};
+	// Not found: linked in, and so what the build asked for.
+	const void *symbol = dlsym(RTLD_DEFAULT, "raft_uv_set_auto_recovery");
 	char real[PATH_MAX], *name;
 	Dl_info info;
 
@@ -37,12 +39,14 @@ enum raft_cons_refusal files_library(struct raft_cons *c, const char **why)
 		if (dlsym(RTLD_DEFAULT, later[i]) != NULL)
 			return core_refuse(c, RAFT_REFUSED_LIBRARY, why,
 				"libraft is later than 0.15.0: it has %s", later[i]);
-	if (dladdr((const void *)(uintptr_t)&raft_uv_set_auto_recovery, &info) == 0 ||
-		info.dli_fname == NULL || realpath(info.dli_fname, real) == NULL)
+	if (symbol == NULL)
+		return RAFT_REFUSED_NOT;
+	if (dladdr(symbol, &info) == 0 || info.dli_fname == NULL ||
+		realpath(info.dli_fname, real) == NULL)
 		return core_refuse(c, RAFT_REFUSED_LIBRARY, why, "libraft's file cannot be found");
 	name = strrchr(real, '/');
 	name = name == NULL ? real : name + 1;
-	if (strncmp(name, "libraft.so", 10) == 0 && strcmp(name, "libraft.so.2.0.0") != 0)
+	if (strcmp(name, "libraft.so.2.0.0") != 0)
 		return core_refuse(c, RAFT_REFUSED_LIBRARY, why,
 			"%s is not the library this was tested with (0.15.0, libraft.so.2.0.0)",
 			real);

@@ -15,6 +15,10 @@
 
 #define CHUNK_BYTES ((size_t)4 << 20)  // of a snapshot being encoded
 #define ENTRY_FORMAT 1u
+#define RESTORE_WORK_NS (200 * NS_PER_US)
+// An install gets four times what a slow link needs, and ten seconds.
+#define INSTALL_BYTES_PER_MS 12500u
+#define INSTALL_MS_MIN 10000u
 
 static struct raft_cons *of_ops(struct raft_fsm *ops)
 {
@@ -240,6 +244,15 @@ static int encode(struct raft_fsm *ops, struct raft_buffer *bufs[], unsigned *n_
 	return f->snapshot_rc == 0 ? 0 : RAFT_TOOBIG;
 }
 
+void fsm_snapshot_size(struct raft_cons *c, uint64_t bytes)
+{
+	const uint64_t ms = 4 * (bytes / INSTALL_BYTES_PER_MS);
+
+	c->stats.snapshot_bytes = bytes;
+	raft_set_install_snapshot_timeout(
+		&c->raft, ms > INSTALL_MS_MIN ? (unsigned)ms : INSTALL_MS_MIN);
+}
+
 // The library is done with the bytes, whatever came of them.
 static int finalize(struct raft_fsm *ops, struct raft_buffer *bufs[], unsigned *n_bufs)
 {
@@ -258,7 +271,7 @@ static int finalize(struct raft_fsm *ops, struct raft_buffer *bufs[], unsigned *
 			(unsigned long long)RAFT_SNAPSHOT_BYTES_MAX);
 	if (f->snapshot_rc == 0) {
 		c->stats.snapshots++;
-		c->stats.snapshot_bytes = f->snapshot_bytes;
+		fsm_snapshot_size(c, f->snapshot_bytes);
 	}
 	for (unsigned i = 0; i < f->n_bufs; i++)
 		raft_free(f->bufs[i].base);
@@ -323,6 +336,7 @@ static int restore(struct raft_fsm *ops, struct raft_buffer *buf)
 static int restore_turn(struct raft_cons *c, uint8_t *busy)
 {
 	struct fsm *f = &c->fsm;
+	uint64_t begin_ns;
 	int rc;
 
 	if (f->restore.base == NULL) {
@@ -335,11 +349,14 @@ static int restore_turn(struct raft_cons *c, uint8_t *busy)
 		if (rc != 0)
 			return rc;
 	}
+	begin_ns = time_now_ns();
 	rc = c->events->restore_turn(c->ctx);
 	if (rc < 0)
 		return rc;
 	if (rc == 0) {
-		*busy = 1;
+		// Work of its own wants the next turn at once; work that runs elsewhere is asked after with
+		// the library's next tick.
+		*busy = time_now_ns() - begin_ns > RESTORE_WORK_NS;
 		return 0;
 	}
 	raft_free(f->restore.base);

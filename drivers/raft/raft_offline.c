@@ -4,9 +4,13 @@
 #include "raft_pvt.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#define PROBE_S 60u  // for a log of several GB
 
 struct offline {
 	struct raft_cons c;  // the parts that files and checks need
@@ -162,6 +166,37 @@ enum raft_cons_refusal raft_cons_inspect(
 	if (refusal == RAFT_REFUSED_NOT)
 		refusal = read_files(&o, files, why);
 	return finish(&o, refusal, why);
+}
+
+enum raft_cons_refusal offline_probe(struct raft_cons *c, const char **why)
+{
+	const pid_t pid = fork();
+	struct offline o;
+	const char *text;
+	int status = 0;
+
+	if (pid < 0)
+		return core_refuse(c, RAFT_REFUSED_FAULT, why, "fork: %s", strerror(errno));
+	if (pid == 0) {
+		struct raft_cons_files files;
+
+		for (int sig = 1; sig < 32; sig++)
+			signal(sig, SIG_DFL);
+		alarm(PROBE_S);
+		o = (struct offline){.c = {.lock_fd = -1, .sidecar = c->sidecar}};
+		memcpy(o.c.dir, c->dir, sizeof(o.c.dir));
+		if (begin_library(&o, &text) == RAFT_REFUSED_NOT)
+			(void)read_files(&o, &files, &text);
+		_exit(0);  // what it says comes again, from the load itself
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status == 0)
+		return RAFT_REFUSED_NOT;
+	return core_refuse(c, RAFT_REFUSED_DAMAGED, why,
+		"reading the log of %s ends the process (%s %d)", c->dir,
+		WIFSIGNALED(status) ? "signal" : "exit",
+		WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
 static enum raft_cons_refusal recover(struct offline *o, const struct raft_cons_params *params,

@@ -179,6 +179,8 @@ void fsm_fini(struct raft_cons *c);
 int fsm_turn(struct raft_cons *c, uint8_t *busy);
 // Everything up to `index` was taken by the consumer (or is no entry for it).
 bool fsm_reached(const struct raft_cons *c, uint64_t index);
+// The snapshot to be sent to others has so many bytes.
+void fsm_snapshot_size(struct raft_cons *c, uint64_t bytes);
 // What the library loads or installs next stands at `index` for the consumer.
 enum raft_cons_refusal fsm_check_snapshot(
 	struct raft_cons *c, const struct raft_snapshot *snapshot, const char **why);
@@ -189,6 +191,9 @@ enum raft_cons_refusal cons_check_promise(
 // The members in the newest configuration of what was loaded. Returns: their number, 0: none, -EBADMSG.
 int cons_members_of(
 	const struct guard_load *load, struct cons_member *members, uint32_t max, uint64_t *index);
+
+// raft_offline.c: reads the log once in a child process, which may fall over or spin in our place.
+enum raft_cons_refusal offline_probe(struct raft_cons *c, const char **why);
 
 // raft_core.c
 void core_init(struct raft_cons *c);

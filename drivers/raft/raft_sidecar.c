@@ -19,7 +19,8 @@ struct slot {
 	uint64_t sequence;
 	uint64_t cluster_id, node_id, starts;
 	uint64_t term, vote, term_before, vote_before;
-	uint8_t zero[SIDECAR_SLOT_BYTES - 80 - 32];
+	uint32_t loading, zero_32;
+	uint8_t zero[SIDECAR_SLOT_BYTES - 88 - 32];
 	uint8_t sum[32];  // of all before it
 };
 _Static_assert(sizeof(struct slot) == SIDECAR_SLOT_BYTES, "a slot fills its place");
@@ -94,6 +95,7 @@ int sidecar_open(struct raft_sidecar *s, const char *dir)
 		.term_before = best->term_before,
 		.vote_before = best->vote_before,
 		.stage = best->stage,
+		.loading = best->loading,
 	};
 	return 0;
 }
@@ -106,6 +108,7 @@ int sidecar_write_format(
 		.magic = MAGIC,
 		.format = format,
 		.stage = record->stage,
+		.loading = record->loading,
 		.sequence = sequence,
 		.cluster_id = record->cluster_id,
 		.node_id = record->node_id,

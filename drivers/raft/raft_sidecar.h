@@ -27,6 +27,7 @@ struct sidecar_record {
 	uint64_t term, vote;  // promised
 	uint64_t term_before, vote_before;  // before that
 	uint32_t stage;  // enum sidecar_stage
+	uint32_t loading;  // the log is being read; still 1 at a start: that ended the process
 };
 
 struct raft_sidecar {

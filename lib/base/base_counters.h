@@ -29,9 +29,13 @@
 	X(CTR_DROP_REPLAY, "drop_replay", "sequence already seen or too old") \
 	X(CTR_DROP_SENDERS_FULL, "drop_senders_full", \
 		"no room for another sender's replay window") \
+	X(CTR_SENDER_SHARE, "sender_share", \
+		"proven senders that must prove themselves anew: their address had its share") \
 	X(CTR_DROP_SEGMENT, "drop_segment", "segment that overlaps, disagrees or is out of range") \
 	X(CTR_DROP_REASSEMBLY_FULL, "drop_reassembly_full", \
 		"no room for another incomplete frame") \
+	X(CTR_DROP_REASSEMBLY_SHARE, "drop_reassembly_share", \
+		"a sender, or all that proved nothing, had their share of incomplete frames") \
 	X(CTR_DROP_REASSEMBLY_TIMEOUT, "drop_reassembly_timeout", "incomplete frames given up") \
 	/* drops of frames: port */ \
 	X(CTR_DROP_L2, "drop_l2", "frame for another MAC, own source MAC, or unknown ethertype") \
@@ -129,6 +133,9 @@
 	X(CTR_RESYNC, "resyncs", "full rebuilds of the channel table") \
 	X(CTR_LIMIT_UIDS, "limit_uids", "UIDs refused: the UID table is full") \
 	X(CTR_LIMIT_CHANNELS, "limit_channels", "channels refused: the channel table is full") \
+	X(CTR_LIMIT_PARKED_CHANNEL, "limit_parked_per_channel", \
+		"publishes refused: their channel has its share of parked messages") \
+	X(CTR_LIMIT_BACKLOG, "limit_backlog", "pushes refused: their gateway's backlog is full") \
 	X(CTR_LIMIT_TAG_MEMORY, "limit_tag_memory", "tag builds refused: tag memory is used up") \
 	X(CTR_LIMIT_GATEWAYS, "limit_gateways", \
 		"HELLO of gateways refused: the gateway table is full")

@@ -2,22 +2,36 @@
 // Writer side of the hash index.
 #include "base_index.h"
 
+#include "base_memory.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-int index_init(struct index *index, uint32_t limit)
+static uint32_t buckets_of(uint32_t limit)
 {
 	uint32_t buckets = 2;
 
-	if (limit == 0 || limit > 1u << 30)
-		return -EINVAL;
 	while ((uint64_t)buckets * INDEX_BUCKET_SLOTS < (uint64_t)limit * 2)
 		buckets *= 2;
-	index->bucket = aligned_alloc(64, (size_t)buckets * sizeof(*index->bucket));
+	return buckets;
+}
+
+uint64_t index_memory(uint32_t limit)
+{
+	return (uint64_t)buckets_of(limit) * sizeof(struct index_bucket);
+}
+
+int index_init(struct index *index, uint32_t limit)
+{
+	uint32_t buckets;
+
+	if (limit == 0 || limit > 1u << 30)
+		return -EINVAL;
+	buckets = buckets_of(limit);
+	index->bucket = memory_lines(buckets, sizeof(*index->bucket));
 	if (index->bucket == NULL)
 		return -ENOMEM;
-	memset(index->bucket, 0, (size_t)buckets * sizeof(*index->bucket));
 	index->mask = buckets - 1;
 	index->count = 0;
 	index->limit = limit;
@@ -26,7 +40,7 @@ int index_init(struct index *index, uint32_t limit)
 
 void index_fini(struct index *index)
 {
-	free(index->bucket);
+	memory_lines_free(index->bucket);
 	index->bucket = NULL;
 }
 

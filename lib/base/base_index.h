@@ -37,6 +37,8 @@ struct index_cursor {
 // Owns: memory until index_fini. Returns: 0, -EINVAL, -ENOMEM.
 int index_init(struct index *index, uint32_t limit);
 void index_fini(struct index *index);
+// Bytes of an index with that limit. They are touched as entries come.
+uint64_t index_memory(uint32_t limit);
 
 // Adds value (not 0). Context: writer. Returns: 0; -ENOSPC at the limit or when both buckets are full.
 int index_insert(struct index *index, uint64_t hash, uint32_t value);

@@ -4,10 +4,14 @@
 // (first out, first in), after a grace period, with `use` grown.
 #include "channel_table.h"
 
+#include "base_memory.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 _Static_assert(sizeof(struct channel) == 64, "a record is one cache line");
+
+#define NAME_BYTES 32u  // of a channel, as the estimate of memory sees it
 
 enum record_state { RECORD_FREE, RECORD_USED, RECORD_LEAVING };
 
@@ -46,14 +50,21 @@ struct channel_table *channel_table_create(
 		return NULL;
 	table->limit = limit;
 	table->workers = (uint16_t)workers;
-	table->channel = aligned_alloc(64, ((size_t)limit + 1) * sizeof(*table->channel));
+	table->channel = memory_lines((size_t)limit + 1, sizeof(*table->channel));
 	if (table->channel == NULL || !control_create(table, retire) ||
 		index_init(&table->index, limit) != 0) {
 		channel_table_destroy(table);
 		return NULL;
 	}
-	memset(table->channel, 0, ((size_t)limit + 1) * sizeof(*table->channel));
 	return table;
+}
+
+uint64_t channel_table_memory(uint32_t limit)
+{
+	const uint64_t one =
+		sizeof(struct channel) + sizeof(uint32_t) + sizeof(uint8_t) + NAME_BYTES;
+
+	return ((uint64_t)limit + 1) * one + index_memory(limit);
 }
 
 void channel_table_destroy(struct channel_table *table)
@@ -72,7 +83,7 @@ void channel_table_destroy(struct channel_table *table)
 		free(c);
 	}
 	index_fini(&table->index);
-	free(table->channel);
+	memory_lines_free(table->channel);
 	free(table);
 }
 

@@ -15,6 +15,8 @@
 struct channel_table *channel_table_create(
 	uint32_t limit, uint32_t workers, struct rcu_retire *retire);
 void channel_table_destroy(struct channel_table *table);
+// Bytes of so many channels, with names of 32 bytes.
+uint64_t channel_table_memory(uint32_t limit);
 
 // The record of a channel, made when absent (smv 0, no tag). Returns: NULL at the limit.
 struct channel *channel_table_get(

@@ -191,6 +191,21 @@ static void settle(struct tagcast *c)
 	timer_arm(c);
 }
 
+int tagcast_set_keys(struct tagcast *client, uint8_t key_id, const uint8_t *key, uint8_t other_id,
+	const uint8_t *other)
+{
+	struct wire_keys keys = {.count = 1, .id = {key_id, other_id}};
+
+	if (key == NULL)
+		return -EINVAL;
+	memcpy(keys.key[0], key, WIRE_KEY_BYTES);
+	if (other != NULL) {
+		keys.count = 2;
+		memcpy(keys.key[1], other, WIRE_KEY_BYTES);
+	}
+	return client_core_set_keys(client->core, &keys);
+}
+
 int tagcast_fd(const struct tagcast *client)
 {
 	return client->epoll;

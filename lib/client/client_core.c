@@ -96,6 +96,15 @@ int client_core_create(const struct client_core_config *config, const struct cli
 	return 0;
 }
 
+int client_core_set_keys(struct client_core *core, const struct wire_keys *keys)
+{
+	if (core->config.keys.count == 0 || keys->count == 0 || keys->count > WIRE_KEYS_MAX ||
+		keys->send >= keys->count || (keys->count == 2 && keys->id[0] == keys->id[1]))
+		return -EINVAL;
+	core->config.keys = *keys;  // lanes point here
+	return 0;
+}
+
 void client_core_destroy(struct client_core *core)
 {
 	if (core == NULL)

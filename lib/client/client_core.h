@@ -64,6 +64,9 @@ int client_core_receipt(struct client_core *core, uint32_t session, struct tagca
 uint32_t client_core_announce_pending(const struct client_core *core);
 void client_core_stats(const struct client_core *core, struct tagcast_stats *stats);
 
+// Another set of keys; authentication stays on. Returns: 0, -EINVAL.
+int client_core_set_keys(struct client_core *core, const struct wire_keys *keys);
+
 // A gateway's goodbye: its sessions end at the node now. Nothing is sent for a publisher.
 void client_core_bye(struct client_core *core);
 bool client_core_registered(const struct client_core *core);

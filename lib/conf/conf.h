@@ -80,7 +80,7 @@ struct conf {
 			[CONF_PATH_MAX];  // meta.program, for embedded; a bare name: beside tagcastd, then in PATH
 		uint64_t map_bytes;  // meta.map_size: address space of the store
 		uint64_t
-			fence_wait_ns;  // meta.fence_wait: how long a mutation waits for the fast process
+			apply_wait_ns;  // meta.apply_wait: how long a mutation waits for the fast process
 		uint64_t journal_commits, dedup_commits;
 		uint32_t stages;
 		uint64_t
@@ -140,6 +140,15 @@ int conf_parse(const char *file, const char *text, size_t len, struct conf *conf
 
 // Reads and parses a file. Returns: as above; every failure to read is -EINVAL with a line too.
 int conf_load(const char *file, struct conf *conf, char *error);
+
+// One line "file:line:column: key: problem" about an option of a file that was loaded, for what only the
+// caller can judge. `error`: CONF_ERROR_MAX bytes.
+void conf_complain(const char *file, const char *key, const char *problem, char *error);
+
+// Walks the options that differ, from *at = 0. Returns: false at the end; else `key` (CONF_NAME_MAX bytes) and
+// whether it may change while the program runs.
+bool conf_next_change(
+	const struct conf *a, const struct conf *b, uint32_t *at, char *key, bool *reloadable);
 
 // Prints the effective configuration as YAML that conf_parse takes again.
 void conf_print(const struct conf *conf, FILE *out);

@@ -149,6 +149,40 @@ static const char *check_raft(const struct conf *conf, const char **other, char 
 	return NULL;
 }
 
+static bool differs(const struct conf_option *o, const struct conf *a, const struct conf *b)
+{
+	switch (o->type) {
+	case CONF_CIDR:
+		return a->port.ip != b->port.ip || a->port.prefix_len != b->port.prefix_len;
+	case CONF_NEIGHBOURS:
+		return a->port.neighbour_count != b->port.neighbour_count ||
+		       memcmp(a->port.neighbours, b->port.neighbours, sizeof(a->port.neighbours)) !=
+			       0;
+	case CONF_KEYS:
+		return a->auth.key_count != b->auth.key_count ||
+		       memcmp(a->auth.key_id, b->auth.key_id, sizeof(a->auth.key_id)) != 0 ||
+		       memcmp(a->auth.key_file, b->auth.key_file, sizeof(a->auth.key_file)) != 0;
+	default:
+		return memcmp((const uint8_t *)a + o->offset, (const uint8_t *)b + o->offset,
+			       o->bytes) != 0;
+	}
+}
+
+bool conf_next_change(
+	const struct conf *a, const struct conf *b, uint32_t *at, char *key, bool *reloadable)
+{
+	while (*at < conf_schema_count) {
+		const struct conf_option *const o = &conf_schema[(*at)++];
+
+		if (!differs(o, a, b))
+			continue;
+		snprintf(key, CONF_NAME_MAX, "%s.%s", o->section, o->name);
+		*reloadable = o->reloadable;
+		return true;
+	}
+	return false;
+}
+
 const char *conf_check(const struct conf *conf, const char **other, char *problem)
 {
 	const uint64_t buffer = conf->port.mtu > 2048 ? conf->port.mtu : 2048;

@@ -34,33 +34,58 @@ static int unreadable(const char *file, const char *why, char *error)
 	return -EINVAL;
 }
 
-int conf_load(const char *file, struct conf *conf, char *error)
+// Reads the whole file, or CONF_FILE_BYTES_MAX + 1 bytes of it. Owns: the caller frees *text.
+static int read_file(const char *file, char **text, size_t *len, char *error)
 {
 	const int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
-	size_t len = 0;
 	ssize_t n = 1;
-	char *text;
-	int rc;
+	int rc = 0;
 
-	conf_defaults(conf);
+	*text = NULL;
+	*len = 0;
 	if (fd < 0)
 		return unreadable(file, strerror(errno), error);
-	text = malloc(CONF_FILE_BYTES_MAX + 1);
-	if (text == NULL || fstat(fd, &st) != 0) {
+	*text = malloc(CONF_FILE_BYTES_MAX + 1);
+	if (*text == NULL || fstat(fd, &st) != 0) {
 		rc = unreadable(file, strerror(errno), error);
 	} else if (!S_ISREG(st.st_mode)) {
 		rc = unreadable(file, "not a regular file", error);
 	} else {
-		while (len < CONF_FILE_BYTES_MAX + 1 && n > 0) {
-			n = read(fd, text + len, CONF_FILE_BYTES_MAX + 1 - len);
+		while (*len < CONF_FILE_BYTES_MAX + 1 && n > 0) {
+			n = read(fd, *text + *len, CONF_FILE_BYTES_MAX + 1 - *len);
 			if (n > 0)
-				len += (size_t)n;
+				*len += (size_t)n;
 		}
-		rc = n < 0 ? unreadable(file, strerror(errno), error)
-			   : conf_parse(file, text, len, conf, error);
+		if (n < 0)
+			rc = unreadable(file, strerror(errno), error);
 	}
-	free(text);
 	close(fd);
 	return rc;
+}
+
+int conf_load(const char *file, struct conf *conf, char *error)
+{
+	size_t len;
+	char *text;
+	int rc;
+
+	conf_defaults(conf);
+	rc = read_file(file, &text, &len, error);
+	if (rc == 0)
+		rc = conf_parse(file, text, len, conf, error);
+	free(text);
+	return rc;
+}
+
+void conf_complain(const char *file, const char *key, const char *problem, char *error)
+{
+	uint32_t line = 1, column = 1;
+	size_t len;
+	char *text;
+
+	if (read_file(file, &text, &len, error) == 0)
+		conf_place(text, len, key, &line, &column);
+	free(text);
+	snprintf(error, CONF_ERROR_MAX, "%.200s:%u:%u: %s: %s", file, line, column, key, problem);
 }

@@ -525,33 +525,52 @@ static int check_relations(struct reader *r)
 	return fail_at(r, at, key, "%s", problem);
 }
 
-int conf_parse(const char *file, const char *text, size_t len, struct conf *conf, char *error)
+static int parse(struct reader *r, const char *text, size_t len)
 {
-	struct reader r = {.file = file, .error = error, .conf = conf};
 	struct place at;
 	const char *problem;
 	int rc;
 
-	error[0] = '\0';
-	conf_defaults(conf);
+	r->error[0] = '\0';
+	conf_defaults(r->conf);
 	if (len > CONF_FILE_BYTES_MAX)
-		return fail_at(&r, (struct place){1, 1}, "file",
+		return fail_at(r, (struct place){1, 1}, "file",
 			"%zu bytes are too many; allowed up to %u", len, CONF_FILE_BYTES_MAX);
 	problem = conf_text_problem(text, len, &at.line, &at.column);
 	if (problem != NULL)
-		return fail_at(&r, at, "file", "%s", problem);
-	if (!yaml_parser_initialize(&r.parser))
-		return fail_at(&r, (struct place){1, 1}, "file", "no memory to read it");
-	yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
-	yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, len);
-	rc = read_document(&r);
+		return fail_at(r, at, "file", "%s", problem);
+	if (!yaml_parser_initialize(&r->parser))
+		return fail_at(r, (struct place){1, 1}, "file", "no memory to read it");
+	yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
+	yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, len);
+	rc = read_document(r);
 	if (rc == 0)
-		rc = check_required(&r);
+		rc = check_required(r);
 	if (rc == 0)
-		rc = resolve_send_key(&r);
+		rc = resolve_send_key(r);
 	if (rc == 0)
-		rc = check_relations(&r);
-	yaml_event_delete(&r.event);
-	yaml_parser_delete(&r.parser);
+		rc = check_relations(r);
+	yaml_event_delete(&r->event);
+	yaml_parser_delete(&r->parser);
 	return rc;
+}
+
+int conf_parse(const char *file, const char *text, size_t len, struct conf *conf, char *error)
+{
+	struct reader r = {.file = file, .error = error, .conf = conf};
+
+	return parse(&r, text, len);
+}
+
+void conf_place(const char *text, size_t len, const char *key, uint32_t *line, uint32_t *column)
+{
+	char error[CONF_ERROR_MAX];
+	struct conf conf;
+	struct reader r = {.file = "", .error = error, .conf = &conf};
+	struct place at = {1, 1};
+
+	if (parse(&r, text, len) == 0 && place_of(&r, key).line != 0)
+		at = place_of(&r, key);
+	*line = at.line;
+	*column = at.column;
 }

@@ -110,7 +110,11 @@ void conf_print_manual(FILE *out)
 		     "# leading zeros. Unknown and repeated keys, tabs, anchors, tags and further "
 		     "documents are\n"
 		     "# refused, with line and column. `tagcastd --check FILE` reads a file and "
-		     "starts nothing.\n");
+		     "starts nothing.\n"
+		     "# SIGHUP or `tagcastctl reload` reads it again: reloadable options take "
+		     "effect, and when any\n"
+		     "# other one has changed all of it is refused and the node goes on as it "
+		     "was.\n");
 	for (uint32_t i = 0; i < conf_schema_count; i++) {
 		const struct conf_option *const o = &conf_schema[i];
 		char allowed[160], value[VALUE_MAX];

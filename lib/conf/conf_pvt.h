@@ -74,6 +74,9 @@ const char *conf_host_problem(uint32_t ip);
 void conf_format_text(const char *text, char *out, size_t size);
 void conf_format_ipv4(uint32_t ip, char out[16]);
 
+// Where in a valid text an option is set; 1:1 when it is not.
+void conf_place(const char *text, size_t len, const char *key, uint32_t *line, uint32_t *column);
+
 // Quotes up to 40 bytes of a value for a message; what does not print becomes '?'.
 const char *conf_quote(const char *text, size_t len, char out[48]);
 

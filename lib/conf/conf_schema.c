@@ -32,9 +32,11 @@ const struct conf_section conf_sections[] = {
 	{"auth",
 		"Authentication of datagrams: a keyed BLAKE2b tag over each, with replay windows."},
 	{"meta", "The meta process: it owns the store and applies membership changes."},
-	{"limits", "Sizes of everything. Memory for them is reserved at start; nothing grows "
-		   "beyond. Each\n"
-		   "limit has a counter."},
+	{"limits", "Sizes of everything; nothing grows beyond, and each has a counter. The memory "
+		   "they come to is\n"
+		   "printed at start and by --check: a machine that has less does not start the "
+		   "node. Most of it\n"
+		   "is taken from the system only as it is used."},
 	{"delivery", "How pushes to gateways are acknowledged, repeated and given up."},
 	{"tags", "Delivery tags, the membership snapshots that messages are bound to."},
 };
@@ -55,10 +57,13 @@ const struct conf_option conf_schema[] = {
 	{.section = "node", .name = "data_dir", .type = CONF_PATH, AT(node.data_dir),
 		.text = "/var/lib/tagcast",
 		.help = "Folder of the store, made if it is absent. On a local disk: not NFS, not tmpfs if the\n"
-			"memberships are to survive."},
+			"memberships are to survive. It and run_dir belong to the user the daemons run as: once\n"
+			"started they give up every capability but those the port needs, root too."},
 	{.section = "node", .name = "log_level", .type = CONF_WORD_TEXT, AT(node.log_level),
 		.words = log_levels, .text = "info",
-		.help = "What is logged. debug adds DPDK's own lines and ids of members."},
+		.reloadable = true,
+		.help = "What is logged. debug adds DPDK's own lines, if it is so at start, and ids of members. A\n"
+			"reload changes it for tagcastd; tagcast-metad goes on as it was started."},
 
 	// --- eal ---
 	{.section = "eal", .name = "lcores", .type = CONF_CPUS, AT(eal.lcores), .text = "auto",
@@ -143,9 +148,13 @@ const struct conf_option conf_schema[] = {
 			"reaches the port may publish; only for networks where nobody else can. There is no\n"
 			"default: say which."},
 	{.section = "auth", .name = "keys", .type = CONF_KEYS, AT(auth.key_id),
-		.help = "One key, or two while keys rotate: both are accepted. A file holds 32 bytes in hex and has\n"
-			"mode 0600. As in: [{id: 1, file: /etc/tagcast/key-1}, {id: 2, file: /etc/tagcast/key-2}]"},
+		.reloadable = true,
+		.help = "One key, or two while keys rotate: both are accepted. To rotate without a gap: let node and\n"
+			"clients accept both, then send with the new one, then drop the old one. A file holds 32\n"
+			"bytes in hex and has mode 0600.\n"
+			"As in: [{id: 1, file: /etc/tagcast/key-1}, {id: 2, file: /etc/tagcast/key-2}]"},
 	{.section = "auth", .name = "send_key", .type = CONF_KEY_ID, AT(auth.send_key), .max = 255,
+		.reloadable = true,
 		.help = "Id of the key to send with. 0: the first of the list."},
 
 	// --- meta ---
@@ -161,7 +170,7 @@ const struct conf_option conf_schema[] = {
 		.max = 16 * TIB, .value = 64 * GIB,
 		.help = "Address space of the store, and with it its largest size on disk. Only what is used takes\n"
 			"memory or disk. A full store refuses changes."},
-	{.section = "meta", .name = "fence_wait", .type = CONF_DURATION, AT(meta.fence_wait_ns),
+	{.section = "meta", .name = "apply_wait", .type = CONF_DURATION, AT(meta.apply_wait_ns),
 		.min = 10 * NS_PER_MS, .max = 5 * MIN, .value = 5 * NS_PER_S,
 		.help = "How long a membership change waits until every worker acts on it. After that it is reported\n"
 			"as stored but not yet in force."},
@@ -229,7 +238,9 @@ const struct conf_option conf_schema[] = {
 		.help = "Gateway processes at once; one that restarts counts twice for a moment."},
 	{.section = "limits", .name = "senders", .type = CONF_UINT, AT(limits.senders), .min = 16,
 		.max = 1048576, .value = 4096,
-		.help = "Senders (publishers, gateways, each of their lanes) whose replay windows each worker keeps."},
+		.help = "Senders (publishers, gateways, each of their lanes) whose replay windows each worker keeps.\n"
+			"With auth.mode off one IP address has an eighth of them, 16 at least; beyond it the one\n"
+			"not heard of for longest must prove its address again."},
 	{.section = "limits", .name = "payload", .type = CONF_SIZE, AT(limits.payload_bytes), .min = 64,
 		.max = PAYLOAD_MAX, .value = PAYLOAD_MAX,
 		.help = "Largest payload of a message. A larger one is answered too_large."},
@@ -248,7 +259,8 @@ const struct conf_option conf_schema[] = {
 	{.section = "limits", .name = "frames", .type = CONF_UINT, AT(limits.frames), .min = 1, .max = 65536,
 		.value = 64,
 		.help = "Messages larger than a datagram that may be under reassembly or in use, of each worker.\n"
-			"Each has 96 KiB of address space."},
+			"Each has 96 KiB of address space. One sender (with auth.mode off: one IP address) has a\n"
+			"quarter of them at most."},
 	{.section = "limits", .name = "window", .type = CONF_UINT, AT(limits.window), .min = 16,
 		.max = 16777216, .value = 262144,
 		.help = "Message ids each worker remembers, so that a repeated publish delivers nothing again."},
@@ -269,21 +281,28 @@ const struct conf_option conf_schema[] = {
 		.help = "How often a gateway reports. After three missed ones its sessions are gone."},
 	{.section = "delivery", .name = "push_timeout", .type = CONF_DURATION, AT(delivery.push_timeout_ns),
 		.min = NS_PER_MS, .max = MIN, .value = 50 * NS_PER_MS,
-		.help = "A push without acknowledgement is sent again after this; doubled each time, with jitter."},
+		.reloadable = true,
+		.help = "Least time before a push without acknowledgement is sent again. Longer for a gateway that\n"
+			"answers slower: its round trip is measured by each worker (srtt_us of tagcastctl show\n"
+			"gateways) as in RFC 6298. Doubled with each send, with jitter."},
 	{.section = "delivery", .name = "retry_max", .type = CONF_DURATION, AT(delivery.retry_max_ns),
 		.min = NS_PER_MS, .max = 10 * MIN, .value = 2 * NS_PER_S,
+		.reloadable = true,
 		.help = "Longest wait between two sends of a push. At least push_timeout."},
 	{.section = "delivery", .name = "attempts", .type = CONF_UINT, AT(delivery.attempts), .min = 1,
 		.max = 255, .value = 8,
 		.help = "Sends of one route at most, the first included."},
 	{.section = "delivery", .name = "receipt_timeout", .type = CONF_DURATION,
 		AT(delivery.receipt_timeout_ns), .min = NS_PER_MS, .max = HOUR, .value = 5 * NS_PER_S,
+		.reloadable = true,
 		.help = "With ack=client: a route without its client's receipt is pushed again after this."},
 	{.section = "delivery", .name = "deadline", .type = CONF_DURATION, AT(delivery.deadline_ns),
 		.min = 10 * NS_PER_MS, .max = 24 * HOUR, .value = 30 * NS_PER_S,
+		.reloadable = true,
 		.help = "Deadline of a message that names none. What is not delivered by then is given up."},
 	{.section = "delivery", .name = "deadline_max", .type = CONF_DURATION, AT(delivery.deadline_max_ns),
 		.min = 10 * NS_PER_MS, .max = 24 * HOUR, .value = 5 * MIN,
+		.reloadable = true,
 		.help = "Longest deadline a publisher may ask for; a longer one is cut to this."},
 	{.section = "delivery", .name = "push_window", .type = CONF_UINT, AT(delivery.push_window), .min = 1,
 		.max = 65536, .value = 256,
@@ -299,6 +318,7 @@ const struct conf_option conf_schema[] = {
 	// --- tags ---
 	{.section = "tags", .name = "ttl", .type = CONF_DURATION, AT(delivery.tag_ttl_ns), .min = NS_PER_S,
 		.max = 30 * 24 * HOUR, .value = 10 * MIN,
+		.reloadable = true,
 		.help = "A tag without a message for this long is freed; the next message builds it again. It frees\n"
 			"memory and changes nothing else."},
 	{.section = "tags", .name = "steps", .type = CONF_UINT, AT(delivery.tag_steps), .min = 1, .max = 4096,

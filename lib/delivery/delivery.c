@@ -66,6 +66,7 @@ static void tables_init(struct delivery *d)
 		struct gateway *gw = &d->gateway[g];
 
 		gw->backlog_head = gw->backlog_tail = NONE;
+		rtt_init(&gw->rtt, d->limits.push_timeout_ns);
 	}
 	for (uint32_t h = 0; h < HANDED_MAX; h++)
 		d->handed[h].chain = h + 1 < HANDED_MAX ? h + 1 : NONE;
@@ -140,6 +141,18 @@ void delivery_destroy(struct delivery *d)
 	free(d);
 }
 
+uint64_t delivery_memory(const struct delivery_limits *l, uint64_t *gateways)
+{
+	const uint64_t small = l->inflight - l->inflight_large;
+
+	*gateways = (l->gateways + UINT64_C(1)) * sizeof(struct gateway);
+	return (uint64_t)l->inflight *
+		       (sizeof(struct record) + BLOCKS_PER_RECORD * sizeof(struct span_block)) +
+	       small * sizeof(struct small_cold) +
+	       (uint64_t)l->inflight_large * sizeof(struct large_cold) +
+	       HANDED_MAX * (sizeof(struct handed) + 3 * sizeof(uint32_t)) + FRAME_BYTES_MAX;
+}
+
 uint64_t delivery_next_ns(const struct delivery *d)
 {
 	if (d->drain_left != 0 || d->open.head != 0 || d->ready_head != NONE)
@@ -153,6 +166,7 @@ void delivery_stats(const struct delivery *d, struct delivery_stats *stats)
 		.inflight = d->inflight,
 		.inflight_max = d->inflight_max,
 		.backlog = d->backlog,
+		.backlog_most = atomic_load_explicit(&d->backlog_most, memory_order_relaxed),
 		.retries_due = d->retries_due,
 	};
 }

@@ -29,7 +29,8 @@ struct delivery_limits {
 	uint32_t backlog;  // pushes waiting for the window per gateway: hard limit
 	uint32_t attempts;  // sends of one route at most, the first included
 	uint32_t resend_percent;  // resends per 100 data pushes, with a floor of 64 a second
-	uint64_t push_timeout_ns;  // first resend of an unanswered push
+	uint64_t
+		push_timeout_ns;  // least time before the first resend of an unanswered push (rtt.h)
 	uint64_t retry_max_ns;  // upper end of the back-off
 	uint64_t receipt_timeout_ns;
 	uint32_t seed;  // of the jitter
@@ -50,6 +51,8 @@ struct delivery_io {
 // Owns: all memory, reserved now. Returns: NULL when there is none or a limit is out of range.
 struct delivery *delivery_create(
 	const struct delivery_limits *limits, const struct delivery_io *io);
+// Bytes of the records, and of what is kept per gateway.
+uint64_t delivery_memory(const struct delivery_limits *limits, uint64_t *gateways);
 void delivery_destroy(struct delivery *d);  // frees what it holds without counting
 
 // Routes of one message in a push: positions first .. first + count - 1.
@@ -129,6 +132,10 @@ void delivery_end(
 // Everything to this incarnation ends as ROUTE_GATEWAY_GONE, in bounded steps of delivery_tick.
 void delivery_gateway_down(struct delivery *d, uint32_t gateway) WORKER_ONLY;
 
+// New times from here on; what is armed keeps its own. As in the limits at creation.
+void delivery_times(struct delivery *d, uint64_t push_timeout_ns, uint64_t retry_max_ns,
+	uint64_t receipt_timeout_ns) WORKER_ONLY;
+
 // Earliest time delivery_tick or delivery_next_retry has something to do: 0 when it has now, UINT64_MAX when
 // nothing waits. May be early (timers of pushes that were answered are let run out), never late by more than one tick (131 us).
 uint64_t delivery_next_ns(const struct delivery *d) WORKER_ONLY;
@@ -137,6 +144,9 @@ struct delivery_stats {
 	uint32_t inflight;  // pushes kept: waiting, unanswered, or with routes that have not ended
 	uint32_t inflight_max;  // most at once so far
 	uint32_t backlog;  // of them waiting for a window
+	uint32_t backlog_most;  // of one gateway at once, so far
 	uint32_t retries_due;  // routes delivery_next_retry has for the caller
 };
 void delivery_stats(const struct delivery *d, struct delivery_stats *stats);
+// Smoothed time gateway entry `gateway`, in use `use`, takes to answer a push; 0: not measured. Any thread.
+uint32_t delivery_srtt_us(const struct delivery *d, uint32_t gateway, uint32_t use);

@@ -157,6 +157,8 @@ void delivery_on_ack(
 	}
 	counter_add(d->io.counters, CTR_PUSH_ACK, 1);
 	r->flags |= RECORD_ACKED;
+	if (r->sends == 1)
+		gateway_measure(d, i, now_ns);
 	gateway_answered(d, gateway);
 	apply(d, i, retryable, listed != 0 ? dropped : NULL, now_ns);
 	record_settle(d, i, now_ns);

@@ -2,6 +2,7 @@
 // What delivery keeps per gateway incarnation: its window, the backlog behind it, and the end of everything
 // when it dies. Its records are not listed: what a death costs is one round through all records, in steps,
 // and a push costs nothing. Worker thread.
+#include "base_time.h"
 #include "delivery_pvt.h"
 
 // --- queues of gateways -------------------------------------------------------------------------------
@@ -78,6 +79,8 @@ void gateway_backlog_add(struct delivery *d, uint32_t i)
 	gw->held[record_is_large(d, i)]++;
 	gw->backlog++;
 	d->backlog++;
+	if (gw->backlog > atomic_load_explicit(&d->backlog_most, memory_order_relaxed))
+		atomic_store_explicit(&d->backlog_most, gw->backlog, memory_order_relaxed);
 }
 
 void gateway_answered(struct delivery *d, uint32_t g)
@@ -104,6 +107,46 @@ void gateway_remove(struct delivery *d, uint32_t i)
 	} else if (!(r->flags & RECORD_ACKED)) {
 		gateway_answered(d, r->gateway);
 	}
+}
+
+// --- how long answers take ----------------------------------------------------------------------------
+
+uint64_t gateway_wait_ns(const struct delivery *d, uint32_t g)
+{
+	return rtt_clamp(
+		d->gateway[g].rtt.wait_ns, d->limits.push_timeout_ns, d->limits.retry_max_ns);
+}
+
+void gateway_measure(struct delivery *d, uint32_t i, uint64_t now_ns)
+{
+	const struct record *r = &d->record[i];
+	struct gateway *gw = &d->gateway[r->gateway];
+	uint64_t us;
+
+	rtt_sample(&gw->rtt, sent_age_ns(r->sent, now_ns), now_ns, d->limits.push_timeout_ns,
+		d->limits.retry_max_ns);
+	us = rtt_smoothed_ns(&gw->rtt) / NS_PER_US;
+	atomic_store_explicit(&gw->shown,
+		(uint64_t)gw->use << 32 | (us > UINT32_MAX ? UINT32_MAX : us),
+		memory_order_relaxed);
+}
+
+void gateway_missed(struct delivery *d, uint32_t i, uint64_t now_ns)
+{
+	const struct record *r = &d->record[i];
+
+	rtt_missed(&d->gateway[r->gateway].rtt, now_ns - sent_age_ns(r->sent, now_ns), now_ns,
+		d->limits.push_timeout_ns, d->limits.retry_max_ns);
+}
+
+uint32_t delivery_srtt_us(const struct delivery *d, uint32_t g, uint32_t use)
+{
+	uint64_t shown;
+
+	if (g == 0 || g > d->limits.gateways)
+		return 0;
+	shown = atomic_load_explicit(&d->gateway[g].shown, memory_order_relaxed);
+	return shown >> 32 == use ? (uint32_t)shown : 0;
 }
 
 // --- incarnations -------------------------------------------------------------------------------------
@@ -133,6 +176,8 @@ bool gateway_current(struct delivery *d, uint32_t g)
 
 	if (use != gw->use || !alive) {
 		gateway_end(d, g);
+		if (use != gw->use)
+			rtt_init(&gw->rtt, d->limits.push_timeout_ns);
 		gw->use = use;
 	}
 	return alive;

@@ -23,6 +23,7 @@
 
 #include "base_limits.h"
 #include "delivery.h"
+#include "rtt.h"
 #include "wheel.h"
 
 #define NONE UINT32_MAX
@@ -68,6 +69,7 @@ struct record {
 	uint32_t block;  // spans beyond the first
 	uint16_t alive_count, active_count, retry_count;
 	uint16_t frames;  // held; 0 once nothing can be sent from it again
+	uint32_t sent;  // when it was sent first: sent_clock
 
 	_Alignas(64) struct delivery_span span;
 	uint64_t deadline_ns;  // earliest of its spans that may hold an alive route
@@ -113,6 +115,8 @@ struct gateway {
 	uint32_t backlog_head, backlog_tail;
 	uint16_t open_next;  // 0: none
 	bool opening;
+	struct rtt rtt;
+	_Atomic uint64_t shown;  // control: relaxed reads. Low 32 bits of `use` << 32 | smoothed us
 };
 
 // A route taken by delivery_next_retry and not yet pushed.
@@ -150,6 +154,7 @@ struct delivery {
 		free_count[2];  // [0] small, [1] large: first in, first out
 	uint32_t inflight, inflight_max;
 	uint32_t backlog;
+	_Atomic uint32_t backlog_most;  // of one gateway; control: relaxed reads
 	uint32_t retries_due;
 	uint32_t ready_head, ready_tail;
 	uint32_t gateway_share[2];  // records a gateway may hold when no more than that are left
@@ -309,6 +314,22 @@ void gateway_remove(struct delivery *d, uint32_t i);  // a record of either kind
 // A push was answered, or ended without.
 void gateway_answered(struct delivery *d, uint32_t g);
 void gateway_dequeue_open(struct delivery *d);
+// How long its pushes wait for their answer before they are sent again.
+uint64_t gateway_wait_ns(const struct delivery *d, uint32_t g);
+// That wait changes: push i, sent once, was answered; or was not, in time.
+void gateway_measure(struct delivery *d, uint32_t i, uint64_t now_ns);
+void gateway_missed(struct delivery *d, uint32_t i, uint64_t now_ns);
+
+// Times of first sends are kept in 32 bits, in steps of 4 us: enough for 4.9 h, far more than a push waits
+// for its first resend (retry_max is an hour at most).
+static inline uint32_t sent_clock(uint64_t now_ns)
+{
+	return (uint32_t)(now_ns >> 12);
+}
+static inline uint64_t sent_age_ns(uint32_t sent, uint64_t now_ns)
+{
+	return (uint64_t)(sent_clock(now_ns) - sent) << 12;
+}
 
 // --- sending (delivery_send.c) ------------------------------------------------------------------------
 

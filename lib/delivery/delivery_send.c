@@ -31,6 +31,15 @@ uint64_t delivery_backoff(struct delivery *d, uint32_t sends)
 	return delivery_jitter(d, interval);
 }
 
+void delivery_times(struct delivery *d, uint64_t push_timeout_ns, uint64_t retry_max_ns,
+	uint64_t receipt_timeout_ns)
+{
+	assert(push_timeout_ns != 0 && retry_max_ns >= push_timeout_ns && receipt_timeout_ns != 0);
+	d->limits.push_timeout_ns = push_timeout_ns;
+	d->limits.retry_max_ns = retry_max_ns;
+	d->limits.receipt_timeout_ns = receipt_timeout_ns;
+}
+
 // --- datagrams ----------------------------------------------------------------------------------------
 
 // Body bytes of a datagram that was sealed before (`sealed`) or not.
@@ -92,8 +101,9 @@ static void first_send(struct delivery *d, uint32_t i, uint64_t now_ns)
 	transmit(d, frame, r->frames, r->gateway, true, false);
 	counter_add(d->io.counters, CTR_PUSH, 1);
 	r->sends = 1;
+	r->sent = sent_clock(now_ns);
 	gateway_sent_add(d, i);
-	r->resend_ns = now_ns + delivery_backoff(d, r->sends);
+	r->resend_ns = now_ns + delivery_jitter(d, gateway_wait_ns(d, r->gateway));
 	record_arm(d, i, now_ns);
 }
 
@@ -181,8 +191,10 @@ static bool crowded(const struct delivery *d, const struct delivery_push *push, 
 	const struct gateway *gw = &d->gateway[push->gateway];
 	const uint32_t large = !record_fits_small(push);
 
-	if (waits && gw->backlog >= d->limits.backlog)
+	if (waits && gw->backlog >= d->limits.backlog) {
+		counter_add(d->io.counters, CTR_LIMIT_BACKLOG, 1);
 		return true;
+	}
 	return d->free_count[large] < d->gateway_share[large] &&
 	       gw->held[large] >= d->gateway_share[large];
 }
@@ -326,11 +338,39 @@ static void end_at_cap(struct delivery *d, uint32_t i)
 		record_end(d, i, mask, CTR_ROUTE_RETRY_CAP);
 }
 
+// The wait may have grown since the push was sent: by answers that came, or by another push that missed
+// it. Returns: true when this one goes on waiting.
+static bool waits_longer(struct delivery *d, struct record *r, uint64_t now_ns)
+{
+	const uint64_t wait = gateway_wait_ns(d, r->gateway);
+	const uint64_t age = sent_age_ns(r->sent, now_ns);
+
+	if (r->sends != 1 || age >= wait - wait / 4)
+		return false;
+	r->resend_ns = now_ns + delivery_jitter(d, wait) - age;
+	return true;
+}
+
+// Between a resend and the next: doubled each time, from whatever the first wait was.
+static uint64_t later_wait(struct delivery *d, const struct record *r, uint64_t now_ns)
+{
+	const uint64_t backoff = delivery_backoff(d, r->sends);
+	uint64_t age = sent_age_ns(r->sent, now_ns);
+
+	if (age > d->limits.retry_max_ns)
+		age = d->limits.retry_max_ns;
+	return backoff > age ? backoff : age;
+}
+
 void record_resend(struct delivery *d, uint32_t i, uint64_t now_ns)
 {
 	struct record *r = &d->record[i];
 	struct dgram **frame = record_frames(d, i);
 
+	if (waits_longer(d, r, now_ns))
+		return;
+	if (r->sends == 1)
+		gateway_missed(d, i, now_ns);
 	end_at_cap(d, i);
 	if (r->alive_count == 0)
 		return;
@@ -340,7 +380,7 @@ void record_resend(struct delivery *d, uint32_t i, uint64_t now_ns)
 	}
 	if (!budget_take(d, now_ns)) {
 		counter_add(d->io.counters, CTR_RESEND_BUDGET, 1);
-		r->resend_ns = now_ns + delivery_jitter(d, d->limits.push_timeout_ns / 4);
+		r->resend_ns = now_ns + delivery_jitter(d, gateway_wait_ns(d, r->gateway) / 4);
 		return;
 	}
 	// Segments of a frame must not differ from those the receiver may hold already.
@@ -349,5 +389,5 @@ void record_resend(struct delivery *d, uint32_t i, uint64_t now_ns)
 	transmit(d, frame, r->frames, r->gateway, true, true);
 	counter_add(d->io.counters, CTR_PUSH_RESENT, 1);
 	r->sends++;
-	r->resend_ns = now_ns + delivery_backoff(d, r->sends);
+	r->resend_ns = now_ns + later_wait(d, r, now_ns);
 }

@@ -7,6 +7,7 @@
 // that no marks are left to walk over. Slots hold the whole hash, records the whole key.
 #include "idem.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,9 @@ struct idem {
 	uint32_t entries;
 	uint32_t mask;
 	uint64_t age_ns;
+	// control: relaxed reads
+	_Atomic uint32_t used;
+	_Atomic uint64_t early;
 };
 
 static void generation_start(struct idem *idem, struct generation *g, uint64_t now_ns)
@@ -87,6 +91,16 @@ struct idem *idem_create(uint32_t entries, uint64_t age_ns)
 		generation_start(idem, g, 0);
 	}
 	return idem;
+}
+
+uint64_t idem_memory(uint32_t entries)
+{
+	const struct generation *g = NULL;
+	uint64_t slots = 1;
+
+	while (slots < 2 * (uint64_t)entries)
+		slots *= 2;
+	return 2 * (slots * sizeof(*g->slot) + entries * sizeof(*g->entry));
 }
 
 void idem_destroy(struct idem *idem)
@@ -168,6 +182,9 @@ static struct idem_record *insert(struct idem *idem, uint64_t hash, uint64_t cha
 	uint32_t at, i;
 
 	if (g->count == idem->entries) {
+		atomic_store_explicit(&idem->early,
+			atomic_load_explicit(&idem->early, memory_order_relaxed) + 1,
+			memory_order_relaxed);
 		rotate(idem, now_ns);
 		g = &idem->generation[idem->young];
 	}
@@ -178,6 +195,7 @@ static struct idem_record *insert(struct idem *idem, uint64_t hash, uint64_t cha
 		i = g->unused++;
 	}
 	g->count++;
+	atomic_store_explicit(&idem->used, g->count, memory_order_relaxed);
 	e = &g->entry[i];
 	e->channel_hash = channel_hash;
 	e->message_id = message_id;
@@ -185,6 +203,14 @@ static struct idem_record *insert(struct idem *idem, uint64_t hash, uint64_t cha
 	at = probe(idem, g, hash, channel_hash, message_id);
 	g->slot[at] = (struct slot){.hash = hash, .epoch = g->epoch, .entry = i};
 	return &e->record;
+}
+
+void idem_stats(const struct idem *idem, struct idem_stats *stats)
+{
+	*stats = (struct idem_stats){
+		.used = atomic_load_explicit(&idem->used, memory_order_relaxed),
+		.early = atomic_load_explicit(&idem->early, memory_order_relaxed),
+	};
 }
 
 void idem_prefetch(const struct idem *idem, uint64_t channel_hash, uint64_t message_id)

@@ -26,6 +26,8 @@ struct idem_record {
 
 // Returns: NULL when there is no memory or entries is outside 16..2^24.
 struct idem *idem_create(uint32_t entries, uint64_t age_ns);
+// Bytes of a window of so many entries.
+uint64_t idem_memory(uint32_t entries);
 void idem_destroy(struct idem *idem);
 
 // Finds or makes the record of a message. `channel_hash` is channel_key_hash. Returns: the record, state
@@ -40,3 +42,9 @@ struct idem_record *idem_find(
 // Forgets a message that was refused, so that a later try is a first one.
 void idem_forget(struct idem *idem, uint64_t channel_hash, uint64_t message_id) WORKER_ONLY;
 uint32_t idem_count(const struct idem *idem);
+
+struct idem_stats {
+	uint32_t used;  // entries of the young generation
+	uint64_t early;  // generations that ended because they were full, not old
+};
+void idem_stats(const struct idem *idem, struct idem_stats *stats);  // relaxed reads, any thread

@@ -71,6 +71,19 @@ struct fanout *fanout_create(const struct fanout_limits *limits, const struct fa
 	return f;
 }
 
+uint64_t fanout_memory(const struct fanout_limits *l, uint32_t channels, uint32_t gateways,
+	uint64_t *channel_bytes, uint64_t *gateway_bytes)
+{
+	const struct fanout *f = NULL;
+	const uint64_t message = sizeof(*f->message) + sizeof(*f->key) + sizeof(*f->queue);
+	const uint64_t gateway = sizeof(*f->push) + DELIVERY_SPANS_MAX * sizeof(*f->spans) +
+				 sizeof(*f->touched) + sizeof(*f->open) + sizeof(*f->staged);
+
+	*channel_bytes = (channels + UINT64_C(1)) * sizeof(*f->channel);
+	*gateway_bytes = (gateways + UINT64_C(1)) * gateway;
+	return l->messages * message + FANOUT_BLOCKS * sizeof(*f->block) + 2 * FRAME_BYTES_MAX;
+}
+
 static void give_bodies_back(struct fanout *f)
 {
 	for (uint32_t i = 0; f->message != NULL && i < f->limits.messages; i++) {
@@ -293,6 +306,9 @@ void fanout_stats(const struct fanout *f, struct fanout_stats *stats)
 	*stats = (struct fanout_stats){
 		.messages = atomic_load_explicit(&f->stat_messages, memory_order_relaxed),
 		.parked = atomic_load_explicit(&f->stat_parked, memory_order_relaxed),
+		.parked_channel_most =
+			atomic_load_explicit(&f->stat_parked_channel_most, memory_order_relaxed),
+		.payload_most = atomic_load_explicit(&f->stat_payload_most, memory_order_relaxed),
 		.runnable = atomic_load_explicit(&f->stat_runnable, memory_order_relaxed),
 		.open_pushes = atomic_load_explicit(&f->stat_open_pushes, memory_order_relaxed),
 	};

@@ -62,6 +62,9 @@ struct fanout_io {
 // Owns: all memory, reserved now; 0 in a limit is refused. Returns: NULL when there is no memory or a limit
 // is out of range.
 struct fanout *fanout_create(const struct fanout_limits *limits, const struct fanout_io *io);
+// Bytes of the message slots; of what is kept per gateway and per channel.
+uint64_t fanout_memory(const struct fanout_limits *limits, uint32_t channels, uint32_t gateways,
+	uint64_t *channel_bytes, uint64_t *gateway_bytes);
 void fanout_destroy(struct fanout *f);  // gives back the bodies and buffers it holds; no outcome
 
 // One parsed PUBLISH of a burst.
@@ -96,12 +99,17 @@ void fanout_on_end(void *fanout, uint32_t message, enum counter how, uint32_t co
 void fanout_channel_gone(
 	struct fanout *f, uint32_t channel, uint32_t use, uint64_t now_ns) WORKER_ONLY;
 
+// New deadlines of messages admitted from here on.
+void fanout_deadlines(struct fanout *f, uint64_t deadline_ns, uint64_t deadline_max_ns) WORKER_ONLY;
+
 // True when fanout_run would find something to do now.
 bool fanout_runnable(const struct fanout *f) WORKER_ONLY;
 uint64_t fanout_next_ns(const struct fanout *f) WORKER_ONLY;
 
 struct fanout_stats {
 	uint32_t messages, parked, runnable, open_pushes;
+	uint32_t parked_channel_most;  // messages of one channel parked at once, so far
+	uint32_t payload_most;  // bytes of the largest message so far
 };
 // As of the end of the last turn. Context: any thread.
 void fanout_stats(const struct fanout *f, struct fanout_stats *stats);

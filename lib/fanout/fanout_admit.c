@@ -76,6 +76,12 @@ static uint64_t deadline_of(const struct fanout *f, uint32_t deadline_ms, uint64
 	return now_ns + ns;
 }
 
+void fanout_deadlines(struct fanout *f, uint64_t deadline_ns, uint64_t deadline_max_ns)
+{
+	f->limits.deadline_ns = deadline_ns;
+	f->limits.deadline_max_ns = deadline_max_ns;
+}
+
 static void fill(struct fanout *f, uint32_t slot, const struct fanout_publish *p,
 	const struct channel *channel, uint64_t hash)
 {
@@ -126,6 +132,9 @@ static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct c
 		refuse(f, p, WIRE_TOO_LARGE, 0);
 		return FANOUT_NONE;
 	}
+	if (p->m.payload.len > atomic_load_explicit(&f->stat_payload_most, memory_order_relaxed))
+		atomic_store_explicit(
+			&f->stat_payload_most, p->m.payload.len, memory_order_relaxed);
 	if (channel == NULL && !complete) {
 		refuse(f, p, WIRE_RETRYABLE, 0);
 		return FANOUT_NONE;
@@ -156,6 +165,8 @@ static uint32_t admit(struct fanout *f, const struct fanout_publish *p, struct c
 	tag = queue->parked == 0 ? fanout_usable_tag(f, channel) : NULL;
 	if (tag == NULL &&
 		(f->parked >= f->limits.parked || queue->parked >= f->limits.parked_per_channel)) {
+		if (queue->parked >= f->limits.parked_per_channel)
+			counter_add(f->io.counters, CTR_LIMIT_PARKED_CHANNEL, 1);
 		fanout_message_free(f, slot);
 		fanout_queue_settle(f, queue);
 		idem_forget(f->io.idem, hash, p->m.message_id);

@@ -161,6 +161,7 @@ struct fanout {
 	struct dgram *frame[FRAME_SEGMENTS_MAX];
 
 	_Atomic uint32_t stat_messages, stat_parked, stat_runnable, stat_open_pushes;
+	_Atomic uint32_t stat_parked_channel_most, stat_payload_most;
 };
 
 // --- messages and queues, fanout.c --------------------------------------------------------------------

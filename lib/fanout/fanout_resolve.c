@@ -94,6 +94,10 @@ void fanout_park(struct fanout *f, struct fanout_queue *queue, uint32_t slot)
 		queue->ask_wait_ns = ASK_REFUSED_NS;
 		queue->asked_smv = 0;
 	}
+	if (queue->parked >
+		atomic_load_explicit(&f->stat_parked_channel_most, memory_order_relaxed))
+		atomic_store_explicit(
+			&f->stat_parked_channel_most, queue->parked, memory_order_relaxed);
 	if (m->deadline_ns < queue->expire_ns)
 		queue->expire_ns = m->deadline_ns;
 	f->parked++;

@@ -9,7 +9,7 @@
 #define FRAME_TIMEOUT_NS \
 	(UINT64_C(2) * 1000000000u)  // incomplete frames: beyond any resend of a client
 #define RING_ITEMS_MAX (1u << 20)
-#define QUARANTINE_MARGIN_NS (UINT64_C(5) * 1000000000u)
+#define SENDER_SHARE_MIN 16u
 
 static const char *problem(const struct node_params *p)
 {
@@ -40,15 +40,6 @@ static const char *problem(const struct node_params *p)
 	return NULL;
 }
 
-static uint32_t power_of_two(uint32_t n)
-{
-	uint32_t p = 2;
-
-	while (p < n)
-		p *= 2;
-	return p;
-}
-
 static void *zeroed(size_t bytes)
 {
 	const size_t rounded = (bytes + 63) & ~(size_t)63;
@@ -64,11 +55,8 @@ static void *zeroed(size_t bytes)
 static int create_rings(struct node_worker *w)
 {
 	const struct node_params *p = &w->node->params;
-	const uint32_t items = power_of_two(p->ring_items);
-	// Items are used in place: each starts aligned.
-	const size_t request =
-		(sizeof(struct node_request) + p->mtu - WIRE_UDP_OVERHEAD + 7) & ~(size_t)7;
-	int bad = wq_spsc_init(&w->to_control, items, (uint32_t)request);
+	const uint32_t items = node_ring_items(p->ring_items);
+	int bad = wq_spsc_init(&w->to_control, items, node_request_bytes(p->mtu));
 
 	if (bad == 0)
 		bad = wq_spsc_init(&w->from_control, items, sizeof(struct node_reply));
@@ -140,6 +128,20 @@ static int create_fanout(struct node_worker *w)
 	return w->fanout == NULL ? -ENOMEM : 0;
 }
 
+// Of the table of senders, for one IP address. With keys nobody makes senders up.
+static uint32_t sender_share(const struct node_params *p)
+{
+	uint32_t share = p->senders / 8;
+
+	if (p->keys.count != 0)
+		return p->senders;
+	if (share < SENDER_SHARE_MIN)
+		share = SENDER_SHARE_MIN;
+	if (share > p->senders / 2)
+		share = p->senders / 2;
+	return share != 0 ? share : 1;
+}
+
 static int create_worker(struct node *node, uint16_t index)
 {
 	const struct node_params *p = &node->params;
@@ -150,20 +152,22 @@ static int create_worker(struct node *node, uint16_t index)
 	w->index = index;
 	w->queue = p->queue[index];
 	w->port = (uint16_t)(p->addr.port + index);
+	w->keys = p->keys;
 	w->lane = (struct wire_lane){
 		.sender = p->id,
 		.boot = p->boot,
 		.lane = (uint8_t)index,
-		.keys = &p->keys,
+		.keys = &w->keys,
 	};
 	presence_view(node->presence, &w->presence);
 	w->counters =
 		p->counters[index] != NULL ? p->counters[index] : zeroed(sizeof(*w->counters));
-	w->senders = node_senders_create(p->senders);
+	w->senders = node_senders_create(p->senders, sender_share(p));
 	w->frames = wire_reassembly_create(p->frames, FRAME_TIMEOUT_NS);
 	w->idem = idem_create(p->window, p->window_age_ns);
 	if (w->counters == NULL || w->senders == NULL || w->frames == NULL || w->idem == NULL)
 		return -ENOMEM;
+	wire_reassembly_share(w->frames, p->frames >= 4 ? p->frames / 4 : 1);
 	bad = create_rings(w);
 	if (bad == 0)
 		bad = create_delivery(w);
@@ -217,20 +221,17 @@ static void destroy_worker(struct node_worker *w)
 
 // --- the node -----------------------------------------------------------------------------------------
 
-// A UID index must not be given out again while a push or a message may still name it.
-static uint64_t quarantine_of(const struct node_params *p)
-{
-	return p->fanout.deadline_max_ns + p->delivery.retry_max_ns + QUARANTINE_MARGIN_NS;
-}
-
 static int create_tables(struct node *node)
 {
 	const struct node_params *p = &node->params;
+	struct node_settings settings;
+
+	node_settings_of(p, &settings);
 	const struct presence_limits limits = {
 		.uids = p->uids,
 		.gateways = p->gateways,
 		.sessions_per_gateway = 1u << SESSION_SLOT_BITS,
-		.uid_quarantine_ns = quarantine_of(p),
+		.uid_quarantine_ns = node_quarantine_ns(&settings),
 	};
 
 	rcu_retire_init(&node->retire);

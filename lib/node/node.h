@@ -67,6 +67,15 @@ struct node_params {
 int node_create(const struct node_params *params, struct node **node, const char **why);
 void node_destroy(struct node *node);
 
+// What the limits of a node come to, each under the option that sets it: upper ends, with one session and a
+// name of 32 bytes per UID. `queue`, `counters` and the functions of `params` are not looked at.
+struct node_memory {
+	const char *option;
+	uint64_t bytes;
+};
+#define NODE_MEMORY_ROWS 11u
+void node_memory(const struct node_params *params, struct node_memory rows[NODE_MEMORY_ROWS]);
+
 struct node_worker *node_worker_of(struct node *node, uint32_t worker);
 
 // One poll turn: rx burst, inbound rings, timers, fan-out quanta, tx burst, one quiescent report.
@@ -92,6 +101,21 @@ uint64_t node_control_applied(struct node *node) CONTROL_ONLY;
 // True once the channel table is complete and follows the feed.
 bool node_control_ready(const struct node *node) CONTROL_ONLY;
 
+// What may change while the node runs. Keys: authentication stays on or off as it was.
+struct node_settings {
+	struct wire_keys keys;
+	uint64_t push_timeout_ns, retry_max_ns, receipt_timeout_ns;
+	uint64_t deadline_ns, deadline_max_ns;
+	uint64_t tag_ttl_ns;
+};
+// Those of `params`.
+void node_settings_of(const struct node_params *params, struct node_settings *settings);
+// Each worker acts on new settings from its next turn on; control steps bring them there. Of several, the last
+// one counts. Returns: 0; -EINVAL: what they were made for cannot hold them.
+int node_control_reload(struct node *node, const struct node_settings *settings) CONTROL_ONLY;
+// True when the last ones are with every worker.
+bool node_control_reloaded(const struct node *node) CONTROL_ONLY;
+
 // --- what ctl shows ---------------------------------------------------------------------------------------
 
 struct node_worker_stats {
@@ -111,6 +135,9 @@ void node_worker_stats(
 	const struct node *node, uint32_t worker, struct node_worker_stats *stats) CONTROL_ONLY;
 // Fills up to `max` limits. Returns: number.
 uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_t max) CONTROL_ONLY;
+
+// Smoothed time a gateway takes to answer a push, of the worker that sees it slowest; 0: not measured.
+uint32_t node_gateway_srtt_us(const struct node *node, uint32_t gateway) CONTROL_ONLY;
 
 struct node_tag_info {
 	struct channel_key channel;

@@ -25,6 +25,7 @@ int node_control_create(struct node *node)
 	c->answer = calloc((size_t)p->gateways + 1, sizeof(*c->answer));
 	if (c->channel == NULL || c->answer == NULL)
 		return -ENOMEM;
+	node_settings_of(p, &c->settings);
 	return node_build_create(node);
 }
 
@@ -186,7 +187,7 @@ static uint32_t idle_tags(struct node *node, uint64_t now_ns)
 	struct node_control *c = node->control;
 	uint32_t expired = 0;
 
-	if (node->params.tag_ttl_ns == 0 || now_ns - c->ttl_ns < TTL_SLICE_NS)
+	if (c->settings.tag_ttl_ns == 0 || now_ns - c->ttl_ns < TTL_SLICE_NS)
 		return 0;
 	c->ttl_ns = now_ns;
 	for (uint32_t i = 0; i < TTL_SLICE; i++) {
@@ -202,7 +203,7 @@ static uint32_t idle_tags(struct node *node, uint64_t now_ns)
 		if (tag == NULL)
 			continue;
 		used_ns = atomic_load_explicit(&tag->used_ns, memory_order_relaxed);
-		if (used_ns >= now_ns || now_ns - used_ns < node->params.tag_ttl_ns)
+		if (used_ns >= now_ns || now_ns - used_ns < c->settings.tag_ttl_ns)
 			continue;
 		node_deny_drop(node, node_channel_of(node, channel), now_ns);
 		node_tag_set(node, channel, NULL);
@@ -251,6 +252,7 @@ uint32_t node_control_step(struct node *node, uint64_t now_ns)
 	// After a pause the heartbeats that waited are heard before anybody is missed.
 	work += node_gateway_step(node, drained, now_ns);
 	work += gone_step(node);
+	work += node_settings_step(node);
 	work += node_feed_step(node, now_ns);
 	work += node_build_step(node, now_ns);
 	work += idle_tags(node, now_ns);

@@ -79,7 +79,8 @@ struct node_feed {
 	bool synced;  // the channel table was read in full
 	bool scanning;  // else, while not synced: channels not seen are being taken out
 	bool checked;  // the source has the generation being read
-	bool missed;  // there are channels the table had no room for
+	bool missed;  // there are channels the table had no room for,
+	bool missed_less;  // and some channel not in the table was removed since
 	uint64_t generation, commit;
 	uint64_t applied;  // all workers act on it
 	uint64_t asked;  // what the grace period under way will make `applied`; 0: none
@@ -115,6 +116,8 @@ struct node_control {
 	uint32_t ttl_at;
 	uint64_t ttl_ns;  // of the last slice
 	struct node_reply reply;  // being put together
+	struct node_settings settings;
+	uint32_t settings_due;  // workers that have not been given them, a bit each
 };
 
 static inline struct counters *own(const struct node *node)
@@ -129,6 +132,11 @@ struct node_channel *node_channel_of(struct node *node, struct channel *channel)
 void node_channel_gone(struct node *node, struct channel *channel) CONTROL_ONLY;
 void node_wake(struct node *node, uint32_t worker) CONTROL_ONLY;
 struct channel_key node_channel_key(const struct channel *channel);
+
+// --- node_settings.c ----------------------------------------------------------------------------------
+
+// Gives settings to workers whose rings had no room. Returns: work done.
+uint32_t node_settings_step(struct node *node) CONTROL_ONLY;
 
 // --- node_gateway.c -----------------------------------------------------------------------------------
 

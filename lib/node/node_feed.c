@@ -118,7 +118,9 @@ static void removed(
 static void removed(struct node *node, struct channel *channel, const struct store_delta *d)
 {
 	// One that was made again since is known already by a later version.
-	if (channel != NULL && atomic_load_explicit(&channel->smv, memory_order_relaxed) < d->smv)
+	if (channel == NULL)
+		node->control->feed.missed_less = true;
+	else if (atomic_load_explicit(&channel->smv, memory_order_relaxed) < d->smv)
 		node_channel_gone(node, channel);
 }
 
@@ -316,17 +318,18 @@ static uint32_t sweep_some(struct node *node)
 	return SCAN_CHANNELS;
 }
 
-// Reads all channels again, beside a table that is in use: it finds those that had no room, and changes
-// nothing of the others. With the table full and its channels coming and going, once in REREAD_NS.
+// Reads all channels again, beside a table that is in use: it finds those that had no room, if there are any
+// left, and changes nothing of the others. With the table full and channels coming and going, once in REREAD_NS.
 static void reread(struct node *node, uint64_t now_ns) CONTROL_ONLY;
 static void reread(struct node *node, uint64_t now_ns)
 {
 	struct node_feed *feed = &node->control->feed;
 
-	if (feed->scanning || now_ns < feed->reread_ns || !channel_table_has_room(node->channels))
+	if (feed->scanning || now_ns < feed->reread_ns ||
+		!(feed->missed_less || channel_table_has_room(node->channels)))
 		return;
 	feed->reread_ns = now_ns + REREAD_NS;
-	feed->missed = false;
+	feed->missed = feed->missed_less = false;
 	feed->scanning = true;
 	feed->checked = false;
 	feed->cursor = (struct channel_key){0};

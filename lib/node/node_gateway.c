@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #define MISSED_MAX 3u
+#define CHALLENGE_NS (UINT64_C(10) * 1000000000u)  // one is good for this long, at most twice
 #define ACK_FIXED_BYTES 32u  // most an announce answer takes before its rejects
 #define REJECTS_MAX ((sizeof(((struct node_reply *)0)->body) - ACK_FIXED_BYTES) / 4)
 
@@ -80,12 +81,37 @@ static uint32_t heartbeat_ms(const struct node_params *p)
 	return ms == 0 ? 1 : (uint32_t)ms;
 }
 
+// What a gateway must echo now, or (`periods` 1) should have a while ago.
+static uint64_t challenge(struct node *node, const struct node_request *request, uint32_t periods,
+	uint64_t now_ns) CONTROL_ONLY;
+static uint64_t challenge(
+	struct node *node, const struct node_request *request, uint32_t periods, uint64_t now_ns)
+{
+	const struct wire_header *h = &request->header;
+	struct net_addr at;
+	const uint64_t live = presence_gateway_live(node->presence, h->sender, &at);
+
+	return wire_challenge(node->params.cookie_secret, request->from, h->sender, h->boot, live,
+		at, now_ns / CHALLENGE_NS - periods);
+}
+
+static bool fresh(struct node *node, const struct node_request *request, uint64_t echo,
+	uint64_t now_ns) CONTROL_ONLY;
+static bool fresh(
+	struct node *node, const struct node_request *request, uint64_t echo, uint64_t now_ns)
+{
+	return echo == challenge(node, request, 0, now_ns) ||
+	       echo == challenge(node, request, 1, now_ns);
+}
+
+// A publisher echoes the cookie of its address, which it goes on to use; to a gateway, whose HELLO ends the
+// incarnation before, it is given once it has echoed a challenge.
 static void hello(
 	struct node *node, const struct node_request *request, uint64_t now_ns) CONTROL_ONLY;
 static void hello(struct node *node, const struct node_request *request, uint64_t now_ns)
 {
 	const struct node_params *p = &node->params;
-	const uint64_t cookie = wire_cookie(
+	uint64_t cookie = wire_cookie(
 		p->cookie_secret, request->from, request->header.sender, request->header.boot);
 	enum wire_status status = WIRE_OK;
 	struct wire_buf out = answer_begin(node);
@@ -98,10 +124,14 @@ static void hello(struct node *node, const struct node_request *request, uint64_
 	}
 	if (m.version_min > WIRE_VERSION || m.version_max < WIRE_VERSION)
 		status = WIRE_UNSUPPORTED;
-	else if (m.cookie != cookie)
-		status = WIRE_NEED_HELLO;
-	else if (m.role == WIRE_ROLE_GATEWAY)
+	else if (m.role != WIRE_ROLE_GATEWAY)
+		status = m.cookie == cookie ? WIRE_OK : WIRE_NEED_HELLO;
+	else if (fresh(node, request, m.cookie, now_ns))
 		status = register_gateway(node, request, m.mtu, now_ns);
+	else
+		status = WIRE_NEED_HELLO;
+	if (status == WIRE_NEED_HELLO && m.role == WIRE_ROLE_GATEWAY)
+		cookie = challenge(node, request, 0, now_ns);
 	wire_put_hello_ack(&out, &(struct wire_hello_ack){
 					 .status = (uint16_t)status,
 					 .cookie = cookie,

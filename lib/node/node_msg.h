@@ -32,6 +32,7 @@ enum node_reply_kind {
 	NODE_REP_DATAGRAM = 1,  // send this body
 	NODE_REP_GATEWAY_DOWN = 2,  // end what is in flight to it
 	NODE_REP_CHANNEL_GONE = 3,  // end what is queued for it
+	NODE_REP_SETTINGS = 4,  // act on these: struct node_settings in the body
 };
 struct node_reply {
 	uint8_t kind;

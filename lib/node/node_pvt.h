@@ -2,12 +2,15 @@
 // The inside of a node, for lib/node and its unit tests. Each group of fields names its owner.
 //
 //   node.c           create, destroy, statistics                     before and after the threads
+//   node_memory.c    what the limits come to                         any
 //   node_worker.c    the poll turn                                   worker
 //   node_rx.c        checks of a datagram, steering, dispatch        worker
+//   node_frame.c     publishes in segments                          worker
 //   node_senders.c   replay windows and proven addresses             worker
 //   node_tx.c        answers, hand-off, requests to the control core worker
 //   node_control.c   the control step                                control core
 //   node_gateway.c   HELLO, HEARTBEAT, ANNOUNCE, BYE                 control core
+//   node_settings.c  what changes while the node runs               control core, worker
 //   node_feed.c      deltas into the channel table, tag edits        control core
 //   node_build.c     tag builds from the source, by pages            control core
 #pragma once
@@ -36,6 +39,7 @@ struct node_worker {
 	_Atomic uint64_t turns, busy_turns, turn_max_ns;
 	_Atomic uint32_t frames_incomplete;
 	// worker: rw
+	struct wire_keys keys;
 	struct wire_lane lane;
 	struct node_senders *senders;
 	struct wire_reassembly *frames;
@@ -72,10 +76,26 @@ struct node {
 	struct node_worker worker[WORKERS_MAX];
 };
 
+// Items and item sizes of the rings. Items are used in place: each starts aligned.
+static inline uint32_t node_ring_items(uint32_t wanted)
+{
+	uint32_t items = 2;
+
+	while (items < wanted)
+		items *= 2;
+	return items;
+}
+static inline uint32_t node_request_bytes(uint32_t mtu)
+{
+	return (uint32_t)(sizeof(struct node_request) + mtu - WIRE_UDP_OVERHEAD + 7) & ~7u;
+}
+
 // --- worker side --------------------------------------------------------------------------------------
 
-// Replay windows of senders. Returns: NULL when there is no memory.
-struct node_senders *node_senders_create(uint32_t limit);
+// Replay windows of senders, at most `share` of them proven from one IP address (of all its ports: they cost
+// nothing). Returns: NULL when there is no memory.
+struct node_senders *node_senders_create(uint32_t limit, uint32_t share);
+uint64_t node_senders_memory(uint32_t limit);
 void node_senders_destroy(struct node_senders *senders);
 // One (sender, boot, lane).
 struct node_sender {
@@ -84,6 +104,8 @@ struct node_sender {
 	struct net_addr addr;  // proven by a cookie, or the port is 0
 	uint8_t lane;
 	uint8_t state;  // enum node_sender_state
+	uint32_t source;  // proven: number of its address's entry in node_senders, + 1
+	uint32_t older, newer;  // proven from the same address: entry + 1
 	struct wire_replay replay;
 };
 enum node_sender_state {
@@ -94,7 +116,14 @@ enum node_sender_state {
 // Finds or makes a sender. Returns: NULL when there is no room.
 struct node_sender *node_senders_take(struct node_senders *senders,
 	const struct wire_header *header, uint64_t now_ns) WORKER_ONLY;
+// The sender is who it says at `addr`. Returns: false when another sender of that IP address, the one not
+// heard of for longest, lost its proof for it: the address had its share.
+bool node_senders_prove(
+	struct node_senders *senders, struct node_sender *sender, struct net_addr addr) WORKER_ONLY;
 uint32_t node_senders_count(const struct node_senders *senders);
+
+// New settings from the control core.
+void node_settings_take(struct node_worker *w, const struct node_settings *settings) WORKER_ONLY;
 
 // Takes received, handed over and control's datagrams. Returns: number.
 uint32_t node_rx_port(struct node_worker *w) WORKER_ONLY;
@@ -102,6 +131,17 @@ uint32_t node_rx_handed(struct node_worker *w) WORKER_ONLY;
 uint32_t node_rx_replies(struct node_worker *w) WORKER_ONLY;
 void node_rx_admit(struct node_worker *w) WORKER_ONLY;
 
+// True when the sender echoed the cookie of this address, now or before.
+bool node_rx_proven(struct node_worker *w, struct node_sender *sender,
+	const struct wire_header *header, struct net_addr from, uint64_t cookie) WORKER_ONLY;
+void node_rx_refuse(struct node_worker *w, const struct fanout_publish *p, enum counter why,
+	enum wire_status status) WORKER_ONLY;
+// A SEGMENT. `sender` is NULL when another worker checked it. Returns: 0, or the drop counter.
+int node_rx_segment(struct node_worker *w, const struct dgram *d, const struct wire_header *header,
+	struct wire_view body, struct node_sender *sender) WORKER_ONLY;
+
+// An empty datagram of a store of them. Returns: NULL, counted, when the port has none.
+struct dgram *node_tx_take(struct node_worker *w) WORKER_ONLY;
 // The port's operations with `queue` meaning the worker: sends are counted and collected to bursts.
 void node_tx_ops(const struct dgram_ops *port, struct dgram_ops *ops);
 // Sends `body` (bytes) as one datagram of `type`.
@@ -121,6 +161,9 @@ bool node_tx_want_tag(void *worker, struct channel *channel) WORKER_ONLY;
 void node_tx_wake(struct node_worker *w) WORKER_ONLY;
 
 // --- control side -------------------------------------------------------------------------------------
+
+// A UID index must not be given out again while a push or a message may still name it.
+uint64_t node_quarantine_ns(const struct node_settings *settings);
 
 // Called by node.c. Returns: 0, -ENOMEM.
 int node_control_create(struct node *node);

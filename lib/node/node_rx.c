@@ -54,8 +54,8 @@ static int check(struct node_worker *w, const struct dgram *d, const struct wire
 		return CTR_DROP_TYPE;
 	if (header->sender == params->id)
 		return CTR_DROP_REFLECTED;
-	bad = wire_open(&params->keys, d->data, d->len, header,
-		header->type == WIRE_HELLO ? 0 : params->boot);
+	bad = wire_open(
+		&w->keys, d->data, d->len, header, header->type == WIRE_HELLO ? 0 : params->boot);
 	if (bad != 0)
 		return bad;
 	*sender = node_senders_take(w->senders, header, w->now_ns);
@@ -66,10 +66,15 @@ static int check(struct node_worker *w, const struct dgram *d, const struct wire
 
 // --- publishes ----------------------------------------------------------------------------------------
 
-// True when the sender echoed the cookie of this address, now or before.
-static bool proven(struct node_worker *w, struct node_sender *sender,
-	const struct wire_header *header, struct net_addr from, uint64_t cookie) WORKER_ONLY;
-static bool proven(struct node_worker *w, struct node_sender *sender,
+static void prove(
+	struct node_worker *w, struct node_sender *sender, struct net_addr addr) WORKER_ONLY;
+static void prove(struct node_worker *w, struct node_sender *sender, struct net_addr addr)
+{
+	if (!node_senders_prove(w->senders, sender, addr))
+		counter_add(w->counters, CTR_SENDER_SHARE, 1);
+}
+
+bool node_rx_proven(struct node_worker *w, struct node_sender *sender,
 	const struct wire_header *header, struct net_addr from, uint64_t cookie)
 {
 	if (sender->addr.port != 0 && net_addr_equal(sender->addr, from))
@@ -77,14 +82,11 @@ static bool proven(struct node_worker *w, struct node_sender *sender,
 	if (cookie !=
 		wire_cookie(w->node->params.cookie_secret, from, header->sender, header->boot))
 		return false;
-	sender->addr = from;
-	sender->state = NODE_SENDER_PROVEN;
+	prove(w, sender, from);
 	return true;
 }
 
-static void refuse(struct node_worker *w, const struct fanout_publish *p, enum counter why,
-	enum wire_status status) WORKER_ONLY;
-static void refuse(struct node_worker *w, const struct fanout_publish *p, enum counter why,
+void node_rx_refuse(struct node_worker *w, const struct fanout_publish *p, enum counter why,
 	enum wire_status status)
 {
 	const struct wire_publish_ack ack = {
@@ -115,8 +117,8 @@ static void publish_datagram(struct node_worker *w, struct dgram *d,
 	p->from = d->peer;
 	p->publisher_boot = header->boot;
 	p->body = (struct fanout_body){.dgram = d};
-	if (sender != NULL && !proven(w, sender, header, d->peer, p->m.cookie)) {
-		refuse(w, p, CTR_PUB_NEED_HELLO, WIRE_NEED_HELLO);
+	if (sender != NULL && !node_rx_proven(w, sender, header, d->peer, p->m.cookie)) {
+		node_rx_refuse(w, p, CTR_PUB_NEED_HELLO, WIRE_NEED_HELLO);
 		done(w, d);
 		return;
 	}
@@ -129,83 +131,6 @@ static void publish_datagram(struct node_worker *w, struct dgram *d,
 		node_rx_admit(w);
 }
 
-// A publish put together from segments. The frame's memory is this worker's, so a channel of another
-// worker is refused: whoever sends large ones knows the port to send them to.
-static void publish_frame(struct node_worker *w, struct net_addr from,
-	const struct wire_header *header, struct wire_view body, uint32_t handle,
-	struct node_sender *sender) WORKER_ONLY;
-static void publish_frame(struct node_worker *w, struct net_addr from,
-	const struct wire_header *header, struct wire_view body, uint32_t handle,
-	struct node_sender *sender)
-{
-	struct fanout_publish *p = &w->burst[w->burst_count];
-	const int bad = wire_get_publish(body, &p->m);
-
-	p->from = from;
-	p->publisher_boot = header->boot;
-	p->body = (struct fanout_body){.frame = handle};
-	if (bad != 0) {
-		counter_add(w->counters, (enum counter)bad, 1);
-	} else if (!proven(w, sender, header, from, p->m.cookie)) {
-		refuse(w, p, CTR_PUB_NEED_HELLO, WIRE_NEED_HELLO);
-	} else if (channel_key_worker(&p->m.channel, w->node->params.workers) != w->index) {
-		refuse(w, p, CTR_PUB_BAD, WIRE_BAD_REQUEST);
-	} else {
-		if (++w->burst_count == BURST)
-			node_rx_admit(w);
-		return;
-	}
-	wire_reassembly_release(w->frames, handle);
-}
-
-// A segment of a frame that was complete before: its publisher missed the outcome. One part is answered.
-static void repeat_frame(struct node_worker *w, struct net_addr from,
-	const struct wire_header *header, const struct wire_segment *segment,
-	struct node_sender *sender) WORKER_ONLY;
-static void repeat_frame(struct node_worker *w, struct net_addr from,
-	const struct wire_header *header, const struct wire_segment *segment,
-	struct node_sender *sender)
-{
-	struct fanout_publish *p = &w->burst[w->burst_count];
-
-	if (segment->index != 0 || wire_get_publish_part(segment->part, &p->m) != 0 ||
-		!proven(w, sender, header, from, p->m.cookie))
-		return;
-	p->from = from;
-	p->publisher_boot = header->boot;
-	fanout_repeat(w->fanout, p);
-}
-
-static int segment(struct node_worker *w, const struct dgram *d, const struct wire_header *header,
-	struct wire_view body, struct node_sender *sender) WORKER_ONLY;
-static int segment(struct node_worker *w, const struct dgram *d, const struct wire_header *header,
-	struct wire_view body, struct node_sender *sender)
-{
-	struct wire_segment m;
-	struct wire_view frame;
-	uint32_t handle;
-	const int bad = wire_get_segment(body, &m);
-
-	if (bad != 0)
-		return bad;
-	if (m.type != WIRE_PUBLISH)
-		return CTR_DROP_TYPE;
-	switch (wire_reassembly_add(w->frames, header, &m, w->now_ns, &frame, &handle)) {
-	case WIRE_PART_MORE:
-		return 0;
-	case WIRE_PART_COMPLETE:
-		publish_frame(w, d->peer, header, frame, handle, sender);
-		return 0;
-	case WIRE_PART_REPEATED:
-		repeat_frame(w, d->peer, header, &m, sender);
-		return 0;
-	case WIRE_PART_BAD:
-		return CTR_DROP_SEGMENT;
-	default:
-		return CTR_DROP_REASSEMBLY_FULL;
-	}
-}
-
 // --- answers of gateways ------------------------------------------------------------------------------
 
 // The live incarnation that sent a datagram, 0 when there is none. Without keys a sender is known by
@@ -215,9 +140,18 @@ static uint32_t gateway_of(
 {
 	const uint32_t gateway = presence_gateway_of(&w->presence, header->sender, header->boot);
 
-	if (gateway == 0 || w->node->params.keys.count != 0)
+	if (gateway == 0 || w->keys.count != 0)
 		return gateway;
 	return net_addr_equal(w->presence.gateway[gateway].addr, from) ? gateway : 0;
+}
+
+// A registered gateway has proven its address to the control core.
+static void known(
+	struct node_worker *w, struct node_sender *sender, struct net_addr from) WORKER_ONLY;
+static void known(struct node_worker *w, struct node_sender *sender, struct net_addr from)
+{
+	if (sender->state != NODE_SENDER_PROVEN)
+		prove(w, sender, from);
 }
 
 static int push_ack(struct node_worker *w, const struct dgram *d, const struct wire_header *header,
@@ -233,7 +167,7 @@ static int push_ack(struct node_worker *w, const struct dgram *d, const struct w
 		return bad;
 	if (gateway == 0)
 		return CTR_PUSH_ACK_UNKNOWN;
-	sender->state = NODE_SENDER_PROVEN;
+	known(w, sender, d->peer);
 	delivery_on_ack(w->delivery, gateway, &m, w->now_ns);
 	return 0;
 }
@@ -251,7 +185,7 @@ static int receipt(struct node_worker *w, const struct dgram *d, const struct wi
 		return bad;
 	if (gateway == 0)
 		return CTR_RECEIPT_UNKNOWN;
-	sender->state = NODE_SENDER_PROVEN;
+	known(w, sender, d->peer);
 	delivery_on_receipt(w->delivery, gateway, &m, w->now_ns);
 	return 0;
 }
@@ -266,9 +200,9 @@ static void request(struct node_worker *w, const struct dgram *d, const struct w
 
 	if (header->type == WIRE_HELLO) {
 		if (wire_get_hello(body, &hello) == 0 && hello.cookie != 0)
-			proven(w, sender, header, d->peer, hello.cookie);
+			node_rx_proven(w, sender, header, d->peer, hello.cookie);
 	} else if (gateway_of(w, header, d->peer) != 0) {
-		sender->state = NODE_SENDER_PROVEN;
+		known(w, sender, d->peer);
 	}
 	node_tx_request(w, d->peer, header, body);
 }
@@ -300,7 +234,7 @@ static void receive(struct node_worker *w, struct dgram *d, bool checked)
 		bad = receipt(w, d, &header, body, sender);
 		break;
 	case WIRE_SEGMENT:
-		bad = segment(w, d, &header, body, sender);
+		bad = node_rx_segment(w, d, &header, body, sender);
 		break;
 	default:
 		request(w, d, &header, body, sender);
@@ -389,6 +323,13 @@ static void take_reply(struct node_worker *w, const struct node_reply *reply)
 			    memory_order_acquire) == reply->use)
 			delivery_gateway_down(w->delivery, reply->index);
 		break;
+	case NODE_REP_SETTINGS: {
+		struct node_settings settings;
+
+		memcpy(&settings, reply->body, sizeof(settings));
+		node_settings_take(w, &settings);
+		break;
+	}
 	case NODE_REP_CHANNEL_GONE:
 		fanout_channel_gone(w->fanout, reply->index, reply->use, w->now_ns);
 		break;

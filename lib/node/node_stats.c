@@ -40,11 +40,18 @@ void node_worker_stats(const struct node *node, uint32_t worker, struct node_wor
 	delivery_stats(w->delivery, &stats->delivery);
 }
 
+static void most(uint64_t *most, uint64_t value)
+{
+	if (value > *most)
+		*most = value;
+}
+
 uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_t max)
 {
 	const struct node_params *p = &node->params;
 	uint64_t messages = 0, parked = 0, inflight = 0, senders = 0, frames = 0;
-	uint64_t ring = 0, hits[CTR_COUNT];
+	uint64_t ring = 0, window = 0, early = 0, hits[CTR_COUNT];
+	uint64_t channel_most = 0, payload_most = 0, backlog_most = 0;
 	struct presence_stats presence;
 	uint32_t n = 0;
 
@@ -52,15 +59,22 @@ uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_
 	presence_stats(node->presence, &presence);
 	for (uint32_t w = 0; w < p->workers; w++) {
 		struct node_worker_stats stats;
+		struct idem_stats idem;
 
 		node_worker_stats(node, w, &stats);
+		idem_stats(node->worker[w].idem, &idem);
+		window += idem.used;
+		early += idem.early;
+		most(&channel_most, stats.fanout.parked_channel_most);
+		most(&payload_most, stats.fanout.payload_most);
+		most(&backlog_most, stats.delivery.backlog_most);
 		messages += stats.fanout.messages;
 		parked += stats.fanout.parked;
 		inflight += stats.delivery.inflight;
 		senders += node_senders_count(node->worker[w].senders);
 		frames += atomic_load_explicit(
 			&node->worker[w].frames_incomplete, memory_order_relaxed);
-		ring = stats.ring_depth_max > ring ? stats.ring_depth_max : ring;
+		most(&ring, stats.ring_depth_max);
 	}
 	const struct node_limit all[] = {
 		{"channels", "channels", "new channels are refused",
@@ -75,6 +89,15 @@ uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_
 			(uint64_t)p->fanout.messages * p->workers, hits[CTR_PUB_BUSY]},
 		{"parked", "messages", "publishes are answered busy", parked,
 			(uint64_t)p->fanout.parked * p->workers, hits[CTR_PUB_BUSY]},
+		{"parked_per_channel", "messages of the fullest channel so far",
+			"publishes are answered busy", channel_most, p->fanout.parked_per_channel,
+			hits[CTR_LIMIT_PARKED_CHANNEL]},
+		{"payload", "bytes of the largest so far", "publishes are answered too_large",
+			payload_most, p->fanout.payload_bytes, hits[CTR_PUB_TOO_LARGE]},
+		{"window", "message ids of the younger half", "the oldest half is forgotten early",
+			window, (uint64_t)p->window * p->workers, early},
+		{"backlog", "pushes of the fullest gateway so far", "routes end as overflow",
+			backlog_most, p->delivery.backlog, hits[CTR_LIMIT_BACKLOG]},
 		{"inflight_pushes", "pushes", "routes end as overflow", inflight,
 			(uint64_t)p->delivery.inflight * p->workers, hits[CTR_ROUTE_OVERFLOW]},
 		{"senders", "senders", "datagrams of further senders are dropped", senders,
@@ -91,6 +114,21 @@ uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_
 	for (; n < max && n < sizeof(all) / sizeof(all[0]); n++)
 		limits[n] = all[n];
 	return n;
+}
+
+uint32_t node_gateway_srtt_us(const struct node *node, uint32_t gateway)
+{
+	uint32_t slowest = 0;
+
+	for (uint32_t w = 0; w < node->params.workers; w++) {
+		const struct node_worker *worker = &node->worker[w];
+		const uint32_t use = atomic_load_explicit(
+			&worker->presence.gateway[gateway].use, memory_order_relaxed);
+		const uint32_t us = delivery_srtt_us(worker->delivery, gateway, use);
+
+		slowest = us > slowest ? us : slowest;
+	}
+	return slowest;
 }
 
 struct presence *node_presence(struct node *node)

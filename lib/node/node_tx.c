@@ -67,8 +67,7 @@ void node_tx_ops(const struct dgram_ops *port, struct dgram_ops *ops)
 
 // --- answers, hand-off, requests ----------------------------------------------------------------------
 
-static struct dgram *take_dgram(struct node_worker *w) WORKER_ONLY;
-static struct dgram *take_dgram(struct node_worker *w)
+struct dgram *node_tx_take(struct node_worker *w)
 {
 	const struct dgram_ops *ops = w->node->params.dgram;
 
@@ -98,7 +97,7 @@ static void send(struct node_worker *w, struct dgram *d, struct net_addr to, uin
 void node_tx(struct node_worker *w, struct net_addr to, uint8_t type, uint64_t receiver_boot,
 	const uint8_t *body, uint32_t bytes)
 {
-	struct dgram *d = take_dgram(w);
+	struct dgram *d = node_tx_take(w);
 
 	if (d == NULL)
 		return;
@@ -110,7 +109,7 @@ void node_tx_outcome(void *worker, struct net_addr to, uint64_t publisher_boot,
 	const struct wire_publish_ack *ack)
 {
 	struct node_worker *w = worker;
-	struct dgram *d = take_dgram(w);
+	struct dgram *d = node_tx_take(w);
 	struct wire_buf out;
 
 	if (d == NULL)

@@ -7,8 +7,9 @@
 #include <sys/mman.h>
 
 #define HUGE_PAGE_BYTES (2u << 20)
+#define NAME_SHARE_BYTES 32u  // of a UID's name, as the estimate of memory sees it
 
-void *presence_map(size_t bytes, bool touch)
+void *presence_map(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -16,8 +17,6 @@ void *presence_map(size_t bytes, bool touch)
 		return NULL;
 	if (bytes >= HUGE_PAGE_BYTES)
 		madvise(p, bytes, MADV_HUGEPAGE);
-	if (touch)
-		memset(p, 0, bytes);
 	return p;
 }
 
@@ -56,9 +55,9 @@ static bool tables_create(struct presence *p)
 	const struct presence_limits *l = &p->limits;
 	const size_t entries = (size_t)l->gateways + 1;
 
-	p->route = presence_map(uids_bytes(p, sizeof(*p->route)), true);
-	p->more = presence_map(uids_bytes(p, sizeof(*p->more)), false);
-	p->uid = presence_map(uids_bytes(p, sizeof(*p->uid)), false);
+	p->route = presence_map(uids_bytes(p, sizeof(*p->route)));
+	p->more = presence_map(uids_bytes(p, sizeof(*p->more)));
+	p->uid = presence_map(uids_bytes(p, sizeof(*p->uid)));
 	p->gateway = aligned_alloc(64, entries * sizeof(*p->gateway));
 	p->control = calloc(entries, sizeof(*p->control));
 	if (p->route == NULL || p->more == NULL || p->uid == NULL || p->gateway == NULL ||
@@ -69,6 +68,18 @@ static bool tables_create(struct presence *p)
 	       index_init(&p->gateway_index, l->gateways) == 0 &&
 	       index_init(&p->gateway_ids, l->gateways) == 0 &&
 	       names_init(&p->names, l->uids / 128 + 2 * NAME_CLASSES) == 0;
+}
+
+uint64_t presence_memory(const struct presence_limits *l, uint64_t *gateways)
+{
+	const uint64_t uids = (uint64_t)l->uids + 1;
+	const uint64_t one = sizeof(uint64_t) + sizeof(struct presence_more *) +
+			     sizeof(struct uid_record) + NAME_SHARE_BYTES + sizeof(uint64_t);
+
+	*gateways = ((uint64_t)l->gateways + 1) *
+			    (sizeof(struct presence_gateway) + sizeof(struct gateway_control)) +
+		    2 * index_memory(l->gateways);
+	return uids * one + index_memory(l->uids);
 }
 
 struct presence *presence_create(const struct presence_limits *limits, struct rcu_retire *retire)
@@ -133,6 +144,12 @@ void presence_destroy(struct presence *p)
 	presence_unmap((void *)p->more, uids_bytes(p, sizeof(*p->more)));
 	presence_unmap((void *)p->route, uids_bytes(p, sizeof(*p->route)));
 	free(p);
+}
+
+void presence_quarantine(struct presence *p, uint64_t uid_quarantine_ns)
+{
+	if (uid_quarantine_ns > p->limits.uid_quarantine_ns)
+		p->limits.uid_quarantine_ns = uid_quarantine_ns;
 }
 
 uint32_t presence_step(struct presence *p, uint32_t steps, uint64_t now_ns)

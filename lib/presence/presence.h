@@ -31,6 +31,8 @@ struct presence_limits {
 // Returns: NULL when there is no memory or a limit is out of range.
 struct presence *presence_create(const struct presence_limits *limits, struct rcu_retire *retire);
 void presence_destroy(struct presence *p);
+// Bytes the limits stand for: of UIDs, each with one session and a name of 32 bytes, and of gateways.
+uint64_t presence_memory(const struct presence_limits *limits, uint64_t *gateways);
 
 // --- UIDs -------------------------------------------------------------------------------------------
 
@@ -59,6 +61,10 @@ int presence_gateway_up(struct presence *p, uint64_t gateway, uint64_t boot, str
 void presence_gateway_down(struct presence *p, uint32_t index, uint64_t now_ns) CONTROL_ONLY;
 uint32_t presence_gateway_find(
 	const struct presence *p, uint64_t gateway, uint64_t boot) CONTROL_ONLY;
+// The live incarnation of a gateway id. Returns: its number, of no other one before or after, and its address;
+// 0 when there is none.
+uint64_t presence_gateway_live(
+	const struct presence *p, uint64_t gateway, struct net_addr *addr) CONTROL_ONLY;
 // The incarnation was heard of.
 void presence_gateway_heard(struct presence *p, uint32_t index, uint64_t now_ns) CONTROL_ONLY;
 // Ends incarnations not heard of since `before_ns`. Returns: number ended.
@@ -98,6 +104,8 @@ int presence_session_open(struct presence *p, uint32_t gateway, uint32_t slot, u
 int presence_session_close(struct presence *p, uint32_t gateway, uint32_t slot, uint32_t gen,
 	struct id_view uid, uint64_t now_ns) CONTROL_ONLY;
 
+// Indices freed from here on rest this long at least; a shorter time than before is not taken.
+void presence_quarantine(struct presence *p, uint64_t uid_quarantine_ns) CONTROL_ONLY;
 // Bounded housekeeping: sweeps routes of dead incarnations, ends quarantines. Returns: steps used.
 uint32_t presence_step(struct presence *p, uint32_t steps, uint64_t now_ns) CONTROL_ONLY;
 

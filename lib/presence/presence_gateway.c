@@ -105,6 +105,17 @@ static int entry_give_back(struct presence *p, uint32_t i)
 	return -ENOSPC;
 }
 
+uint64_t presence_gateway_live(const struct presence *p, uint64_t gateway, struct net_addr *addr)
+{
+	const uint32_t i = find_id(p, gateway);
+
+	*addr = (struct net_addr){0};
+	if (i == 0)
+		return 0;
+	*addr = p->gateway[i].addr;
+	return (uint64_t)atomic_load_explicit(&p->gateway[i].use, memory_order_relaxed) << 32 | i;
+}
+
 int presence_gateway_up(struct presence *p, uint64_t gateway, uint64_t boot, struct net_addr addr,
 	uint16_t mtu, uint64_t now_ns)
 {

@@ -148,5 +148,5 @@ void presence_slot_end(struct presence *p, uint32_t gateway, _Atomic uint64_t *c
 void presence_slots_free(struct presence *p, uint32_t gateway) CONTROL_ONLY;
 
 // Memory that workers gather from: zeroed and touched, in huge pages where the system has them.
-void *presence_map(size_t bytes, bool touch);
+void *presence_map(size_t bytes);
 void presence_unmap(void *p, size_t bytes);

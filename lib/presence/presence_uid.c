@@ -67,6 +67,8 @@ static uint32_t intern(struct presence *p, struct id_view uid, uint64_t hash)
 		p->uid_free = p->uid[index].next;
 	else
 		p->uid_top++;
+	// Its page is here before a worker looks at it.
+	atomic_store_explicit(&p->route[index], 0, memory_order_relaxed);
 	p->uid[index] = (struct uid_record){.name = name, .refs = 1, .len = uid.len};
 	p->uids++;
 	return index;

@@ -3,6 +3,8 @@
 // Thread: owner of the write transaction.
 #include "store_pvt.h"
 
+#include <stdlib.h>
+
 bool chan_alive(const struct store_chan *chan)
 {
 	return chan->exists && !chan->removed;
@@ -101,39 +103,114 @@ int delta_finish(struct store_apply *a, struct store_chan *chan, uint8_t kind, u
 	return 0;
 }
 
-// ADD or REMOVE into the newest generation. Counts what changed.
+static int uid_order(struct id_view a, struct id_view b)
+{
+	const int c = memcmp(a.bytes, b.bytes, a.len < b.len ? a.len : b.len);
+
+	return c != 0 ? c : (int)a.len - (int)b.len;
+}
+
+static int uid_compare(const void *a, const void *b)
+{
+	return uid_order(*(const struct id_view *)a, *(const struct id_view *)b);
+}
+
+int uid_walk_begin(struct uid_walk *w, const struct store_command *cmd)
+{
+	struct id_view uid, last = {NULL, 0};
+	bool ascending = true;
+
+	*w = (struct uid_walk){.p = cmd->uids, .end = cmd->uids + cmd->uids_bytes};
+	while (ascending && store_uids_next(&w->p, w->end, &uid)) {
+		ascending = last.len == 0 || uid_order(last, uid) <= 0;
+		last = uid;
+	}
+	w->p = cmd->uids;
+	if (ascending)
+		return 0;
+	w->sorted = malloc(cmd->uid_count * sizeof(*w->sorted));
+	if (w->sorted == NULL)
+		return -ENOMEM;
+	while (w->count < cmd->uid_count && store_uids_next(&w->p, w->end, &uid))
+		w->sorted[w->count++] = uid;
+	qsort(w->sorted, w->count, sizeof(*w->sorted), uid_compare);
+	return 0;
+}
+
+void uid_walk_end(struct uid_walk *w)
+{
+	free(w->sorted);
+}
+
+// Writes one UID when that changes anything: into the newest generation, or into `own` when it is not 0.
+// Returns: 1 changed, 0, -errno.
+static int edit_uid(struct store_apply *a, const struct store_command *cmd, struct store_chan *chan,
+	uint32_t own, struct id_view uid)
+{
+	const uint8_t present = cmd->op == STORE_ADD;
+	int rc = rows_has(a->tx, chan, cmd->list, uid);
+
+	if (rc == present || rc < 0)
+		return rc < 0 ? rc : 0;
+	if (own != 0)  // a UID that is there twice is written once
+		return rows_stage(a->tx, chan, cmd->list, own, uid, present);
+	rc = rows_set(a->tx, chan, cmd->list, chan->list[cmd->list].layers - 1, uid, present);
+	return rc < 0 ? rc : 1;
+}
+
+// ADD or REMOVE. Counts what changed.
 static int edit(struct store_apply *a, const struct store_command *cmd, struct store_chan *chan,
 	uint64_t *changed)
 {
 	struct store_rowset *set = &chan->list[cmd->list];
-	const uint8_t present = cmd->op == STORE_ADD;
-	const uint8_t *p = cmd->uids;
+	const uint32_t own = rows_spread(a, set, cmd->uid_count) ? chan->next_generation++ : 0;
+	struct uid_walk walk;
 	struct id_view uid;
+	int rc;
 
 	if (set->layers == 0) {
-		if (!present)
+		if (cmd->op != STORE_ADD)
 			return 0;
 		set->layers = 1;
 		set->layer[0] = (struct store_layer){.generation = chan->next_generation++};
 	}
-	while (store_uids_next(&p, cmd->uids + cmd->uids_bytes, &uid)) {
-		int rc = rows_has(a->tx, chan, cmd->list, uid);
-
-		if (rc == present)
+	rc = uid_walk_begin(&walk, cmd);
+	while (rc >= 0 && uid_walk_next(&walk, &uid)) {
+		rc = edit_uid(a, cmd, chan, own, uid);
+		if (rc <= 0)
 			continue;
-		if (rc >= 0)
-			rc = rows_set(a->tx, chan, cmd->list, set->layers - 1, uid, present);
-		if (rc < 0)
-			return rc;
 		delta_uid(a, uid);
 		(*changed)++;
 	}
-	set->count = present ? set->count + *changed : set->count - *changed;
-	if (*changed == 0 || set->layers < 2)
+	uid_walk_end(&walk);
+	if (rc < 0)
+		return rc;
+	set->count = cmd->op == STORE_ADD ? set->count + *changed : set->count - *changed;
+	if (*changed == 0)
 		return 0;
+	rc = own != 0 ? rows_push(a->tx, chan, cmd->list, own, (uint32_t)*changed) : 0;
+	if (rc == 0)
+		rc = rows_merge_paid(a->tx, chan, cmd->list, cmd->uid_count);
+	return rc < 0 ? rc : 0;
+}
 
-	const int rc = rows_merge_paid(a->tx, chan, cmd->list, cmd->uid_count);
+// Stages the rows of a RESET. Counts them, and those that are members already.
+static int reset_rows(struct store_apply *a, const struct store_command *cmd,
+	const struct store_chan *chan, uint32_t generation, uint64_t *rows, uint64_t *kept)
+{
+	struct uid_walk walk;
+	struct id_view uid;
+	int rc = uid_walk_begin(&walk, cmd);
 
+	while (rc >= 0 && uid_walk_next(&walk, &uid)) {
+		rc = rows_stage(a->tx, chan, cmd->list, generation, uid, 1);
+		if (rc <= 0)
+			continue;
+		(*rows)++;
+		rc = rows_has(a->tx, chan, cmd->list, uid);
+		*kept += rc > 0;
+	}
+	uid_walk_end(&walk);
 	return rc < 0 ? rc : 0;
 }
 
@@ -143,21 +220,11 @@ static int reset(struct store_apply *a, const struct store_command *cmd, struct 
 {
 	struct store_rowset *set = &chan->list[cmd->list];
 	const uint32_t generation = chan->next_generation++;
-	const uint8_t *p = cmd->uids;
 	uint64_t rows = 0, kept = 0;
-	struct id_view uid;
-	int rc;
+	int rc = reset_rows(a, cmd, chan, generation, &rows, &kept);
 
-	while (store_uids_next(&p, cmd->uids + cmd->uids_bytes, &uid)) {
-		rc = rows_stage(a->tx, chan, cmd->list, generation, uid, 1);
-		if (rc > 0) {
-			rows++;
-			rc = rows_has(a->tx, chan, cmd->list, uid);
-			kept += rc > 0;
-		}
-		if (rc < 0)
-			return rc;
-	}
+	if (rc != 0)
+		return rc;
 	*changed = set->count - kept + rows - kept;
 	if (*changed == 0)
 		return rows == 0 ? 0 : rows_kill(a->tx, chan, cmd->list, generation);

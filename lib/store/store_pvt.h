@@ -219,6 +219,9 @@ int rows_push(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32
 int rows_merge(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t steps);
 // The share of merging that a command with so many rows does itself: none while compaction keeps up.
 int rows_merge_paid(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t rows);
+// Shows every UID of a generation to `each`. Returns: 0 or -errno.
+int rows_each(struct store_tx *tx, const struct store_chan *chan, uint8_t list, uint32_t generation,
+	void (*each)(void *ctx, struct id_view uid), void *ctx);
 // Moves at most `steps` rows of `generation` into generation `into` of the stack; `each` (may be NULL)
 // sees every UID. Returns: rows moved; fewer than steps when it is empty now; -errno.
 int rows_move(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t generation,
@@ -263,6 +266,38 @@ bool chan_alive(const struct store_chan *chan);
 static inline bool chan_generations_left(const struct store_chan *chan)
 {
 	return chan->next_generation < UINT32_MAX - 2;
+}
+
+// The UIDs of a command in key order, whatever order they came in: neighbours are found on one page. The
+// order of a delta's UIDs is this one too.
+struct uid_walk {
+	const uint8_t *p, *end;  // when they are in order as they lie
+	struct id_view *sorted;  // else
+	uint32_t at, count;
+};
+// Returns: 0 or -ENOMEM.
+int uid_walk_begin(struct uid_walk *walk, const struct store_command *cmd);
+static inline bool uid_walk_next(struct uid_walk *walk, struct id_view *uid)
+{
+	if (walk->sorted == NULL)
+		return store_uids_next(&walk->p, walk->end, uid);
+	if (walk->at == walk->count)
+		return false;
+	*uid = walk->sorted[walk->at++];
+	return true;
+}
+void uid_walk_end(struct uid_walk *walk);
+
+static inline uint32_t fold_rows(const struct store_limits *limits)
+{
+	return limits->fold_rows == 0 ? FOLD_ROWS : limits->fold_rows;
+}
+// Rows that would lie far apart in a long list cost a page each. So many of them get a generation of their
+// own, where they lie together, and are merged by and by. Equal on all nodes: it uses up a number.
+static inline bool rows_spread(
+	const struct store_apply *a, const struct store_rowset *set, uint32_t rows)
+{
+	return rows > fold_rows(a->limits) / 8 && set->count / 4 > fold_rows(a->limits);
 }
 
 // Deltas: start, add UIDs, and finish = one mutation: SMV + 1, commit + 1, channel record, journal entry.

@@ -87,11 +87,12 @@ struct rows_batch {
 	struct row_key row[MOVE_BATCH];
 };
 
-static int batch_read(
-	struct store_tx *tx, const struct row_key *from, uint32_t max, struct rows_batch *b)
+// Reads from `from` on, without it when `after`.
+static int batch_read(struct store_tx *tx, const struct row_key *from, bool after, uint32_t max,
+	struct rows_batch *b)
 {
 	struct store_bytes key, v;
-	int rc = tx_seek(tx, STORE_T_MEMBER, row_bytes(from), false, &key, &v);
+	int rc = tx_seek(tx, STORE_T_MEMBER, row_bytes(from), after, &key, &v);
 
 	b->count = 0;
 	b->end = false;
@@ -121,7 +122,7 @@ int rows_move(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32
 	row_prefix(&from, chan->number, list, generation);
 	while (!b.end && done < steps) {
 		const uint32_t left = steps - done;
-		int rc = batch_read(tx, &from, left < MOVE_BATCH ? left : MOVE_BATCH, &b);
+		int rc = batch_read(tx, &from, false, left < MOVE_BATCH ? left : MOVE_BATCH, &b);
 
 		for (uint32_t i = 0; rc == 0 && i < b.count; i++) {
 			const struct id_view uid =
@@ -140,6 +141,26 @@ int rows_move(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32
 	return (int)done;
 }
 
+int rows_each(struct store_tx *tx, const struct store_chan *chan, uint8_t list, uint32_t generation,
+	void (*each)(void *ctx, struct id_view uid), void *ctx)
+{
+	struct rows_batch b = {.end = false};
+	struct row_key from;
+
+	row_prefix(&from, chan->number, list, generation);
+	while (!b.end) {
+		const int rc = batch_read(tx, &from, from.len != 0, MOVE_BATCH, &b);
+
+		if (rc != 0)
+			return rc;
+		for (uint32_t i = 0; i < b.count; i++)
+			each(ctx, id_view_of(b.row[i].bytes + ROW_PREFIX, b.row[i].len));
+		if (b.count != 0)
+			from = b.row[b.count - 1];
+	}
+	return 0;
+}
+
 // Takes an emptied generation out of the stack.
 static void layer_drop(struct store_rowset *set, uint32_t at)
 {
@@ -147,16 +168,33 @@ static void layer_drop(struct store_rowset *set, uint32_t at)
 	memmove(&set->layer[at], &set->layer[at + 1], (set->layers - at) * sizeof(set->layer[0]));
 }
 
-// Which generation to merge into the one below it: the second, so that the stack gets low; when it is high
-// the smallest, which costs no more than what came in lately has paid for.
-static uint32_t merge_at(const struct store_rowset *set)
+// The smallest generation from `first` on: merging it into the one below costs no more than what came in
+// lately has paid for.
+static uint32_t smallest_from(const struct store_rowset *set, uint32_t first)
 {
-	uint32_t at = 1;
+	uint32_t at = first;
 
-	for (uint32_t i = 2; set->layers >= LAYERS_HIGH && i < set->layers; i++)
+	for (uint32_t i = first + 1; i < set->layers; i++)
 		if (set->layer[i].rows < set->layer[at].rows)
 			at = i;
 	return at;
+}
+
+// Merges generation `at` into the one below it. Returns: rows moved and one for the bookkeeping, so that a
+// loop of calls ends; -errno.
+static int merge_one(
+	struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t at, uint32_t steps)
+{
+	struct store_rowset *set = &chan->list[list];
+	struct store_layer *upper = &set->layer[at];
+	const int rc = rows_move(tx, chan, list, upper->generation, at - 1, steps, NULL, NULL);
+
+	if (rc < 0)
+		return rc;
+	upper->rows -= (uint32_t)rc < upper->rows ? (uint32_t)rc : upper->rows;
+	if ((uint32_t)rc < steps)
+		layer_drop(set, at);
+	return rc + 1;
 }
 
 int rows_merge(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t steps)
@@ -165,28 +203,32 @@ int rows_merge(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint3
 	uint32_t done = 0;
 
 	while (done < steps && set->layers >= 2) {
-		const uint32_t at = merge_at(set);
-		struct store_layer *upper = &set->layer[at];
-		const int rc = rows_move(
-			tx, chan, list, upper->generation, at - 1, steps - done, NULL, NULL);
+		const uint32_t at = set->layers >= LAYERS_HIGH ? smallest_from(set, 1) : 1;
+		const int rc = merge_one(tx, chan, list, at, steps - done);
 
 		if (rc < 0)
 			return rc;
-		upper->rows -= (uint32_t)rc < upper->rows ? (uint32_t)rc : upper->rows;
-		if ((uint32_t)rc < steps - done)
-			layer_drop(set, at);
-		done += (uint32_t)rc + 1;  // the bookkeeping counts, so that a loop of calls ends
+		done += (uint32_t)rc;
 	}
 	return (int)(done < steps ? done : steps);
 }
 
+// Only upper generations among themselves: their rows lie close together, those of the oldest may be a page
+// each apart.
 int rows_merge_paid(struct store_tx *tx, struct store_chan *chan, uint8_t list, uint32_t rows)
 {
-	const uint32_t layers = chan->list[list].layers;
+	struct store_rowset *set = &chan->list[list];
+	const uint32_t steps = set->layers < LAYERS_FULL_PAID ? (rows + 1) / 2 : rows;
+	uint32_t done = 0;
 
-	if (layers < LAYERS_PAID)
-		return 0;
-	return rows_merge(tx, chan, list, layers < LAYERS_FULL_PAID ? (rows + 1) / 2 : rows);
+	while (done < steps && set->layers >= LAYERS_PAID) {
+		const int rc = merge_one(tx, chan, list, smallest_from(set, 2), steps - done);
+
+		if (rc < 0)
+			return rc;
+		done += (uint32_t)rc;
+	}
+	return (int)done;
 }
 
 // Makes room in a full stack, whatever it costs. What each chunk pays keeps the stack far from full, so
@@ -194,7 +236,7 @@ int rows_merge_paid(struct store_tx *tx, struct store_chan *chan, uint8_t list, 
 static int stack_shrink(struct store_tx *tx, struct store_chan *chan, uint8_t list)
 {
 	struct store_rowset *set = &chan->list[list];
-	const uint32_t at = merge_at(set);
+	const uint32_t at = smallest_from(set, 1);
 	const int rc = rows_move(
 		tx, chan, list, set->layer[at].generation, at - 1, UINT32_MAX, NULL, NULL);
 

@@ -18,7 +18,7 @@
 //   snapshot_encode  store_lmdb_walker_tx(walker, &tx); store_snapshot_encode(&tx, &limits, &sink, NULL);
 //                    store_lmdb_walker_end(walker)
 //   snapshot_end     store_lmdb_walker_close(walker)
-//   snapshot_check   store_snapshot_check(bytes, len, &info, &why), and info.cluster_id, info.limits
+//   snapshot_check   store_snapshot_check(bytes, len, &info, &why), then store_snapshot_fits
 //   restore_begin    store_gen_load_begin(gen, bytes, len, &load), queue a pool job that calls
 //                    store_gen_load_step(load) until it is not 0
 //   restore_turn     after the job: store_gen_finish(gen, load, &old); the pool calls store_gen_drop(old)
@@ -46,6 +46,11 @@ struct store_snapshot_info {
 // Returns: 0; -ENOMEM; -EUCLEAN: the store is damaged; what the sink or the backend answered.
 int store_snapshot_encode(struct store_tx *tx, const struct store_limits *limits,
 	const struct store_snapshot_sink *sink, struct store_snapshot_info *info);
+
+// May this store take that snapshot: of its cluster, and made under the limits it runs with? Returns: 0;
+// -EPROTO with a text in `why`.
+int store_snapshot_fits(const struct store_snapshot_info *info, uint64_t cluster_id,
+	const struct store_limits *limits, const char **why);
 
 // The rows of a stream, one after the other; part of the two structs below.
 struct store_snapshot_rows {

@@ -222,6 +222,22 @@ int store_snapshot_check(
 	return rc == 1 ? 0 : rc;
 }
 
+int store_snapshot_fits(const struct store_snapshot_info *info, uint64_t cluster_id,
+	const struct store_limits *limits, const char **why)
+{
+	const struct store_limits *made = &info->limits;
+
+	if (info->cluster_id != cluster_id)
+		return refuse(why, -EPROTO, "the snapshot is of another cluster");
+	if (made->dedup_commits != limits->dedup_commits)
+		return refuse(why, -EPROTO, "the snapshot was made with another dedup_commits");
+	if (made->stages != limits->stages || made->stage_commits != limits->stage_commits)
+		return refuse(why, -EPROTO, "the snapshot was made with other limits of stages");
+	if (made->fold_rows != (limits->fold_rows == 0 ? FOLD_ROWS : limits->fold_rows))
+		return refuse(why, -EPROTO, "the snapshot was made with another fold_rows");
+	return 0;
+}
+
 // --- load -----------------------------------------------------------------------------------------------
 
 int store_snapshot_load_begin(

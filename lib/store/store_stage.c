@@ -40,36 +40,40 @@ static int stage_begin(struct store_apply *a, const struct store_command *cmd,
 	return chan_save(a->tx, chan);
 }
 
+// Writes one UID of a chunk. Returns: 0 or -errno.
+static int stage_uid(struct store_apply *a, const struct store_command *cmd,
+	const struct store_chan *chan, struct store_stage *stage, struct id_view uid,
+	struct store_result *r)
+{
+	const uint8_t present = cmd->staged_op != STORE_REMOVE;
+	const int has = rows_has(a->tx, chan, cmd->list, uid);
+	int wrote;
+
+	if (has < 0 || (cmd->staged_op != STORE_RESET && has == present))
+		return has < 0 ? has : 0;
+	wrote = rows_stage(a->tx, chan, cmd->list, stage->generation, uid, present);
+	if (wrote <= 0)
+		return wrote;
+	stage->rows++;
+	if (has == present)
+		stage->kept++;
+	else
+		r->changed++;
+	return 0;
+}
+
 // Writes one chunk's rows; r->changed counts those that will change something.
 static int stage_rows(struct store_apply *a, const struct store_command *cmd,
 	const struct store_chan *chan, struct store_stage *stage, struct store_result *r)
 {
-	const uint8_t present = cmd->staged_op != STORE_REMOVE;
-	const uint8_t *p = cmd->uids;
+	struct uid_walk walk;
 	struct id_view uid;
+	int rc = uid_walk_begin(&walk, cmd);
 
-	while (store_uids_next(&p, cmd->uids + cmd->uids_bytes, &uid)) {
-		const int has = rows_has(a->tx, chan, cmd->list, uid);
-
-		if (has < 0)
-			return has;
-		if (cmd->staged_op != STORE_RESET && has == present)
-			continue;
-
-		const int wrote =
-			rows_stage(a->tx, chan, cmd->list, stage->generation, uid, present);
-
-		if (wrote < 0)
-			return wrote;
-		if (wrote == 0)
-			continue;
-		stage->rows++;
-		if (has == present)
-			stage->kept++;
-		else
-			r->changed++;
-	}
-	return 0;
+	while (rc == 0 && uid_walk_next(&walk, &uid))
+		rc = stage_uid(a, cmd, chan, stage, uid, r);
+	uid_walk_end(&walk);
+	return rc;
 }
 
 int apply_stage(struct store_apply *a, const struct store_command *cmd, struct store_chan *chan,
@@ -131,11 +135,11 @@ static void stage_counts(
 	}
 }
 
-// Puts the staged generation into the view. Small ones are merged here and listed in the delta.
+// Puts the staged generation into the view. Small ones are listed in the delta, and merged here when that is
+// cheap.
 static int stage_show(struct store_apply *a, struct store_chan *chan,
 	const struct store_stage *stage, uint8_t *kind)
 {
-	const uint32_t fold = a->limits->fold_rows == 0 ? FOLD_ROWS : a->limits->fold_rows;
 	struct store_rowset *set = &chan->list[stage->list];
 	int rc;
 
@@ -146,11 +150,17 @@ static int stage_show(struct store_apply *a, struct store_chan *chan,
 			       : rows_push(
 					 a->tx, chan, stage->list, stage->generation, stage->rows);
 	}
-	if (stage->rows > fold)
+	if (stage->rows > fold_rows(a->limits))
 		return rows_push(a->tx, chan, stage->list, stage->generation, stage->rows);
+	*kind = stage->op == STORE_ADD ? STORE_DELTA_ADD : STORE_DELTA_REMOVE;
+	if (rows_spread(a, set, stage->rows)) {
+		rc = rows_each(a->tx, chan, stage->list, stage->generation, delta_uid, a);
+		return rc != 0 ? rc
+			       : rows_push(
+					 a->tx, chan, stage->list, stage->generation, stage->rows);
+	}
 	if (set->layers == 0)
 		set->layer[set->layers++].generation = chan->next_generation++;
-	*kind = stage->op == STORE_ADD ? STORE_DELTA_ADD : STORE_DELTA_REMOVE;
 	rc = rows_move(a->tx, chan, stage->list, stage->generation, set->layers - 1, UINT32_MAX,
 		delta_uid, a);
 	return rc < 0 ? rc : 0;

@@ -132,7 +132,7 @@ struct wire_hello {
 	uint8_t role;
 	uint8_t version_min, version_max;
 	uint16_t mtu;  // largest IPv4 packet the sender takes, 576..9000
-	uint64_t cookie;  // 0, or what HELLO_ACK gave: the echo proves the address
+	uint64_t cookie;  // 0, or what the last HELLO_ACK gave: the echo proves the address
 };
 
 struct wire_hello_ack {
@@ -187,7 +187,7 @@ struct wire_publish {
 	uint64_t request_id;  // the publisher's, echoed in the outcome
 	uint64_t message_id;  // idempotence key together with the channel; not 0
 	uint64_t stamp;  // opaque to the node, carried to receivers (send time)
-	uint64_t cookie;  // from HELLO_ACK
+	uint64_t cookie;  // from the HELLO_ACK that said OK
 	uint32_t deadline_ms;  // from admission; 0: the node's default
 	uint8_t ack;  // enum wire_ack_class
 	uint8_t redirect;  // 1: answer not_leader instead of forwarding

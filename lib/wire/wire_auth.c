@@ -72,6 +72,20 @@ uint64_t wire_cookie(const uint8_t secret[16], struct net_addr addr, uint64_t cl
 	return cookie != 0 ? cookie : 1;
 }
 
+uint64_t wire_challenge(const uint8_t secret[16], struct net_addr addr, uint64_t client,
+	uint64_t boot, uint64_t incarnation, struct net_addr at, uint64_t period)
+{
+	// Longer than a cookie's input, so that neither is ever the other.
+	const uint64_t in[] = {(uint64_t)addr.ip << 16 | addr.port, client, boot, incarnation,
+		(uint64_t)at.ip << 16 | at.port, period};
+	uint8_t out[crypto_shorthash_BYTES];
+	uint64_t challenge;
+
+	crypto_shorthash(out, (const uint8_t *)in, sizeof(in), secret);
+	memcpy(&challenge, out, sizeof(challenge));
+	return challenge != 0 ? challenge : 1;
+}
+
 void wire_random(void *out, size_t bytes)
 {
 	randombytes_buf(out, bytes);

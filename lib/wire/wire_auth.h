@@ -34,6 +34,12 @@ int wire_open(const struct wire_keys *keys, const uint8_t *p, uint32_t len,
 uint64_t wire_cookie(
 	const uint8_t secret[16], struct net_addr addr, uint64_t client, uint64_t boot);
 
+// What a gateway must echo to register: besides its address it proves that its HELLO was made after
+// `incarnation`, the gateway of that id registered then at `at` (0: none), and about `now`. A recorded
+// HELLO names another incarnation. Never 0, never a wire_cookie.
+uint64_t wire_challenge(const uint8_t secret[16], struct net_addr addr, uint64_t client,
+	uint64_t boot, uint64_t incarnation, struct net_addr at, uint64_t period);
+
 void wire_random(void *out, size_t bytes);
 
 // Replay window of one (sender, boot, lane): remembers the last 1024 sequences.

@@ -40,6 +40,14 @@ struct slot {
 	uint16_t count, missing;
 	uint8_t type;
 	uint8_t state;
+	uint32_t owner;
+};
+
+// Who has frames, and how many.
+struct owner {
+	uint64_t name;
+	uint32_t frames;
+	uint32_t next;  // free list
 };
 
 struct recent {
@@ -56,6 +64,10 @@ struct wire_reassembly {
 	struct index index;  // hash of the name -> filling slot + 1
 	struct recent *recent;
 	uint32_t recent_sets;  // power of two
+	struct index owners;  // hash of the owner's name -> owner + 1
+	struct owner *owner;  // as many as frames
+	uint32_t owner_free;
+	uint32_t share;
 	uint32_t frames;
 	uint32_t free;
 	uint32_t oldest, newest;  // of the filling slots
@@ -83,30 +95,95 @@ struct wire_reassembly *wire_reassembly_create(uint32_t frames, uint64_t timeout
 	r->slots = calloc(frames, sizeof(*r->slots));
 	r->bytes = calloc(frames, FRAME_BYTES_MAX);
 	r->recent = calloc((size_t)r->recent_sets * RECENT_WAYS, sizeof(*r->recent));
-	if (r->slots == NULL || r->bytes == NULL || r->recent == NULL ||
-		index_init(&r->index, frames) != 0) {
-		free(r->recent);
-		free(r->bytes);
-		free(r->slots);
-		free(r);
+	r->owner = calloc(frames, sizeof(*r->owner));
+	if (r->slots == NULL || r->bytes == NULL || r->recent == NULL || r->owner == NULL ||
+		index_init(&r->index, frames) != 0 || index_init(&r->owners, frames) != 0) {
+		wire_reassembly_destroy(r);
 		return NULL;
 	}
 	for (uint32_t i = 0; i < frames; i++)
-		r->slots[i].next = i + 1 < frames ? i + 1 : NONE;
+		r->slots[i].next = r->owner[i].next = i + 1 < frames ? i + 1 : NONE;
+	r->share = frames;
 	r->oldest = r->newest = NONE;
 	return r;
+}
+
+uint64_t wire_reassembly_memory(uint32_t frames)
+{
+	uint64_t sets = RECENT_SETS_MIN;
+
+	while (sets < frames)
+		sets *= 2;
+	return frames * (sizeof(struct slot) + sizeof(struct owner) + (uint64_t)FRAME_BYTES_MAX) +
+	       sets * RECENT_WAYS * sizeof(struct recent) + 2 * index_memory(frames);
 }
 
 void wire_reassembly_destroy(struct wire_reassembly *r)
 {
 	if (r == NULL)
 		return;
+	index_fini(&r->owners);
 	index_fini(&r->index);
+	free(r->owner);
 	free(r->recent);
 	free(r->bytes);
 	free(r->slots);
 	free(r);
 }
+
+void wire_reassembly_share(struct wire_reassembly *r, uint32_t share)
+{
+	assert(share >= 1);
+	r->share = share < r->frames ? share : r->frames;
+}
+
+// --- owners -------------------------------------------------------------------------------------------
+
+static uint64_t owner_hash(uint64_t name)
+{
+	return id_hash(id_view_of(&name, sizeof(name)));
+}
+
+// One more frame of an owner. Returns: its number; NONE when it has its share (*full) or there is no room.
+static uint32_t owner_take(struct wire_reassembly *r, uint64_t name, bool *full)
+{
+	const uint64_t hash = owner_hash(name);
+	struct index_cursor cur;
+	uint32_t i;
+
+	index_first(&r->owners, hash, &cur);
+	while ((i = index_next(&r->owners, &cur)) != 0) {
+		struct owner *const o = &r->owner[i - 1];
+
+		if (o->name != name)
+			continue;
+		*full = r->share < r->frames && o->frames >= r->share;
+		if (*full)
+			return NONE;
+		o->frames++;
+		return i - 1;
+	}
+	i = r->owner_free;
+	*full = false;
+	if (i == NONE || index_insert(&r->owners, hash, i + 1) != 0)
+		return NONE;
+	r->owner_free = r->owner[i].next;
+	r->owner[i] = (struct owner){.name = name, .frames = 1};
+	return i;
+}
+
+static void owner_give(struct wire_reassembly *r, uint32_t i)
+{
+	struct owner *const o = &r->owner[i];
+
+	if (--o->frames != 0)
+		return;
+	index_remove(&r->owners, owner_hash(o->name), i + 1);
+	o->next = r->owner_free;
+	r->owner_free = i;
+}
+
+// --- frames -------------------------------------------------------------------------------------------
 
 static bool name_equal(const struct frame_name *a, const struct frame_name *b)
 {
@@ -182,6 +259,7 @@ static void unlist(struct wire_reassembly *r, uint32_t i)
 
 static void give_back(struct wire_reassembly *r, uint32_t i)
 {
+	owner_give(r, r->slots[i].owner);
 	r->slots[i].state = SLOT_FREE;
 	r->slots[i].next = r->free;
 	r->free = i;
@@ -202,18 +280,30 @@ static uint32_t give_up_old(struct wire_reassembly *r, uint64_t now_ns, uint32_t
 	return n;
 }
 
-// Starts a frame with the first of its segments that came. Returns: its slot, or NONE when there is no room.
-static uint32_t start(struct wire_reassembly *r, const struct frame_name *name, uint64_t hash,
-	const struct wire_segment *m, uint64_t now_ns)
+// Starts a frame with the first of its segments that came. Returns: its slot; NONE when there is no room, or
+// its owner has its share (*full).
+static uint32_t start(struct wire_reassembly *r, uint64_t name_of_owner,
+	const struct frame_name *name, uint64_t hash, const struct wire_segment *m, uint64_t now_ns,
+	bool *full)
 {
-	uint32_t i;
+	uint32_t i, owner;
 	struct slot *s;
 
+	owner = owner_take(r, name_of_owner, full);
+	if (owner == NONE && *full) {
+		// What it has may be too old by now.
+		r->given_up += give_up_old(r, now_ns, UINT32_MAX);
+		owner = owner_take(r, name_of_owner, full);
+	}
+	if (owner == NONE)
+		return NONE;
 	if (r->free == NONE)
 		r->given_up += give_up_old(r, now_ns, 1);
 	i = r->free;
-	if (i == NONE || index_insert(&r->index, hash, i + 1) != 0)
+	if (i == NONE || index_insert(&r->index, hash, i + 1) != 0) {
+		owner_give(r, owner);
 		return NONE;
+	}
 	s = &r->slots[i];
 	r->free = s->next;
 	*s = (struct slot){
@@ -228,6 +318,7 @@ static uint32_t start(struct wire_reassembly *r, const struct frame_name *name, 
 		.missing = m->count,
 		.type = m->type,
 		.state = SLOT_FILLING,
+		.owner = owner,
 	};
 	if (r->newest != NONE)
 		r->slots[r->newest].next = i;
@@ -260,6 +351,13 @@ enum wire_part wire_reassembly_add(struct wire_reassembly *r, const struct wire_
 	const struct wire_segment *segment, uint64_t now_ns, struct wire_view *frame,
 	uint32_t *handle)
 {
+	return wire_reassembly_add_owned(r, header->sender, header, segment, now_ns, frame, handle);
+}
+
+enum wire_part wire_reassembly_add_owned(struct wire_reassembly *r, uint64_t owner,
+	const struct wire_header *header, const struct wire_segment *segment, uint64_t now_ns,
+	struct wire_view *frame, uint32_t *handle)
+{
 	const struct frame_name name = {
 		.sender = header->sender,
 		.boot = header->boot,
@@ -278,9 +376,11 @@ enum wire_part wire_reassembly_add(struct wire_reassembly *r, const struct wire_
 	if (i == NONE) {
 		if (recent_has(r, &name, hash, now_ns))
 			return WIRE_PART_REPEATED;
-		i = start(r, &name, hash, segment, now_ns);
+		bool full;
+
+		i = start(r, owner, &name, hash, segment, now_ns, &full);
 		if (i == NONE)
-			return WIRE_PART_FULL;
+			return full ? WIRE_PART_SHARE : WIRE_PART_FULL;
 	}
 	s = &r->slots[i];
 	if (!fits(s, segment))
@@ -309,6 +409,17 @@ void wire_reassembly_release(struct wire_reassembly *r, uint32_t handle)
 {
 	assert(handle < r->frames && r->slots[handle].state == SLOT_COMPLETE);
 	give_back(r, handle);
+}
+
+void wire_reassembly_forget(struct wire_reassembly *r, uint32_t handle)
+{
+	const struct slot *const s = &r->slots[handle];
+	struct recent *const set = recent_set(r, s->hash);
+
+	for (uint32_t i = 0; i < RECENT_WAYS; i++)
+		if (set[i].used && name_equal(&set[i].name, &s->name))
+			set[i].used = false;
+	wire_reassembly_release(r, handle);
 }
 
 uint32_t wire_reassembly_expire(struct wire_reassembly *r, uint64_t now_ns)

@@ -131,6 +131,32 @@ static void large(const char *what, uint8_t op, uint64_t first, uint64_t step, u
 	free(close.ms);
 }
 
+// One command of as many UIDs as fit it, far apart and in no order, as a caller may send them.
+static void unstaged(const char *what, uint8_t op, uint64_t seed, uint32_t calls)
+{
+	static uint8_t uids[STORE_UIDS_INLINE_MAX * 11];
+	struct store_command cmd = {.op = op, .uids = uids};
+	struct times t = {0};
+
+	channel_key_set(&cmd.channel, CHANNEL_GROUP, "large", 5);
+	for (uint32_t c = 0; c < calls; c++) {
+		cmd.uids_bytes = 0;
+		for (cmd.uid_count = 0; cmd.uid_count < STORE_UIDS_INLINE_MAX; cmd.uid_count++) {
+			char uid[24];
+
+			seed = seed * UINT64_C(6364136223846793005) + 1;
+			snprintf(uid, sizeof(uid), "%010llu",
+				(unsigned long long)(seed >> 33) % 20000000);
+			uids[cmd.uids_bytes] = 10;
+			memcpy(uids + cmd.uids_bytes + 1, uid, 10);
+			cmd.uids_bytes += 11;
+		}
+		times_add(&t, apply(&cmd, 0));
+	}
+	times_print(what, &t);
+	free(t.ms);
+}
+
 int main(int argc, char **argv)
 {
 	const uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 1000000;
@@ -157,6 +183,8 @@ int main(int argc, char **argv)
 	}
 	compact_all(&t, 512);
 	times_print("compaction, 512 steps: merging", &t);
+	unstaged("add 8192 unsorted in one command", STORE_ADD, 5, 20);
+	unstaged("remove 8192 unsorted in one command", STORE_REMOVE, 5, 20);
 	large("remove half", STORE_REMOVE, 0, 40, n / 2, 0);
 	compact_all(&t, 512);
 	times_print("compaction, 512 steps: merging removals", &t);

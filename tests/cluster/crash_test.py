@@ -58,11 +58,11 @@ def gateways_of(uid):
 # --- membership --------------------------------------------------------------------------------------
 
 class Change:
-    """One command to the store. `end` is None without an answer; `fenced`: in force at `end`."""
+    """One command to the store. `end` is None without an answer; `applied`: in force at `end`."""
 
     def __init__(self, op, uids):
         self.op, self.uids = op, frozenset(uids)
-        self.start, self.end, self.fenced = time.monotonic_ns(), None, False
+        self.start, self.end, self.applied = time.monotonic_ns(), None, False
         self.refused = False  # answered: not applied
         self.smv = None
 
@@ -82,7 +82,7 @@ def member_states(changes, uid, start, end):
         value = change.says(uid)
         if value is None or change.refused:
             continue
-        if change.end is not None and change.fenced and change.end <= start:
+        if change.end is not None and change.applied and change.end <= start:
             states = {value}
         else:
             states.add(value)
@@ -145,7 +145,7 @@ class Mutator(threading.Thread):
                 return
             self.counts["repeated"] += 1
         if answer["ok"]:
-            change.end, change.fenced = time.monotonic_ns(), answer["fenced"]
+            change.end, change.applied = time.monotonic_ns(), answer["applied"]
             change.smv, self.commit = answer["smv"], answer["commit"]
             self.counts["acknowledged"] += 1
             self.counts["applied_before"] += answer["repeated"]

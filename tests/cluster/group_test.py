@@ -24,7 +24,7 @@ METAD, CTL = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 CLUSTER = 42
 DEADLINE = 60.0
 HELLO, WELCOME, DELTA, APPLIED, LAGGED, WAIT = 1, 2, 3, 4, 5, 6
-EXIT_BUSY, EXIT_CONFIG = 75, 78
+EXIT_BUSY, EXIT_CONFIG, EXIT_DISK = 75, 78, 81
 EXIT_FOREIGN, EXIT_NEWER, EXIT_AMNESIA, EXIT_DAMAGED, EXIT_ADDRESS, EXIT_SPACE = range(90, 96)
 
 
@@ -605,6 +605,69 @@ class Refused(Case):
                      ['--raft-auth', 'maybe'], ['--raft-address', ':1'], ['--raft-address', 'a:0']]:
             got, text = self.node.refuse(*more)
             self.assertEqual(got, 64, text)
+
+
+class Full(Case):
+    """A disk that fills up, and gets room again; needs root for a file system of its own."""
+
+    SIZE = 192 << 20
+
+    def setUp(self):
+        self.group = Group(self)
+        self.node = self.group.node(1)
+        os.mkdir(self.node.data, 0o700)
+        subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=%d' % self.SIZE, 'tmpfs', self.node.data], check=True)
+        self.addCleanup(subprocess.run, ['umount', '-l', self.node.data], check=False)
+
+    def fill(self):
+        """Takes all the room there is, but for what a page or two needs."""
+        with open(self.node.data + '/filler', 'ab') as filler:
+            block = b'x' * (1 << 20)
+            try:
+                while True:
+                    filler.write(block)
+                    filler.flush()
+            except OSError:
+                pass
+
+    def test_it_leaves_loses_nothing_and_comes_back_by_itself(self):
+        node = self.node.start()
+        node.ctl('meta', 'bootstrap')
+        node.ready()
+        acknowledged = set()
+
+        def add(uid):
+            answer = node.call('channel.add', type=2, channel='g', uids=[uid, uid + 'x' * 200])
+            if answer['ok']:
+                acknowledged.add(uid)
+        for i in range(50):
+            add('before%d' % i)
+        self.fill()
+        # The log has room that it took ahead; then it ends, with a code that says so.
+        serial = 0
+        while node.process.poll() is None:
+            with contextlib.suppress(OSError):
+                add('full%06d' % serial)
+            serial += 1
+            self.assertLess(serial, 200000)
+        self.assertIn(node.process.returncode, (EXIT_SPACE, EXIT_DISK), node.log())
+        node.process = None
+        self.assertGreater(len(acknowledged), 50)
+        # A supervisor tries again: refused, or ending again, until there is room.
+        self.fill()
+        code, text = node.refuse()
+        self.assertEqual(code, EXIT_SPACE, text)
+        self.assertIn('make room', text)
+        os.remove(node.data + '/filler')
+        node.start().ready()
+        found, cursor = set(), None
+        while True:
+            page = self.ok(node.call('channel.show', type=2, channel='g', cursor=cursor))
+            found.update(page['members'])
+            cursor = page['cursor']
+            if cursor is None:
+                break
+        self.assertFalse(acknowledged - found)
 
 
 class Three(Case):

@@ -12,8 +12,10 @@ import hashlib
 import itertools
 import os
 import random
+import re
 import socket
 import struct
+import subprocess
 import sys
 import time
 
@@ -324,17 +326,19 @@ class Run:
         self.never_completed()
 
     def never_completed(self):
-        p = self.peer
         before = self.node.drops()
-        for frame in range(100, 100 + FRAMES + 5):
-            p.send(p.datagram(SEGMENT, segment_body(frame, 0, 2, 200, 0, bytes(100))))
+        share = FRAMES // 4
+        # Four senders with their shares, and more of the first; then another one.
+        for p, frames in [(self.peer, share + 5)] + [(self.new_peer(0, 5100 + i), share) for i in range(3)] + [
+                (self.new_peer(0, 5200), 3)]:
+            for frame in range(100, 100 + frames):
+                p.send(p.datagram(SEGMENT, segment_body(frame, 0, 2, 200, 0, bytes(100))))
 
         def given_up():
             now = self.node.drops()
-            full = now["drop_reassembly_full"] - before["drop_reassembly_full"]
-            timeout = now["drop_reassembly_timeout"] - before["drop_reassembly_timeout"]
-            return (full, timeout) == (5, FRAMES)
-        lab.wait_until("%d frames are given up, 5 found no room" % FRAMES, given_up, 20)
+            return tuple(now["drop_reassembly_" + name] - before["drop_reassembly_" + name]
+                         for name in ("share", "full", "timeout")) == (5, 3, FRAMES)
+        lab.wait_until("%d frames are given up, 5 were over a share, 3 found no room" % FRAMES, given_up, 20)
         self.checked += 1
 
     # -- sessions and acknowledgements of strangers
@@ -506,10 +510,29 @@ class Run:
                        lambda: gateway.stats()["delivered"] == delivered + 2, 10)
 
 
+def too_large_for_the_machine(build, config):
+    """Limits no machine of today has memory for: --check says so, a start is refused with the place."""
+    with open(config, encoding="utf-8") as text:
+        big = re.sub(r"^  tag_memory: .*$", "  tag_memory: 1TiB", text.read(), flags=re.M)
+    path = config + "-big"
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(big)
+    place = re.escape(path) + r":\d+:\d+: limits\.tag_memory: "
+    for option, code, wanted in (("--check", 0, "^warning: " + place), ("-c", 78, "^" + place)):
+        began = time.monotonic()
+        done = subprocess.run([os.path.join(build, "app/tagcastd/tagcastd"), option, path],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=False)
+        if done.returncode != code or not re.search(wanted, done.stdout, re.M):
+            raise lab.Failure("tagcastd %s: %d, %s" % (option, done.returncode, done.stdout))
+        if "memory: " not in done.stdout or time.monotonic() - began > 10:
+            raise lab.Failure("tagcastd %s: %s" % (option, done.stdout))
+
+
 def work(stack):
     build = os.path.abspath(sys.argv[1])
     lab.check(build)
     run = Run(stack, build)
+    too_large_for_the_machine(build, run.node.config)
     run.prepare(stack)
     run.ctl_cases()
     run.network_cases()

@@ -41,7 +41,9 @@ OPTIONS = {
     "delivery": {"heartbeat": "500ms", "deadline_max": "1min", "backlog": 256, "push_window": 64},
     "eal": {"memory": "64MiB"},
     "port": {"buffers": 4096, "rx_descriptors": 512, "tx_descriptors": 512},
-    "meta": {"journal_commits": JOURNAL, "dedup_commits": JOURNAL, "map_size": "64MiB"},
+    # The log since the last snapshot is in memory: snapshots often enough for its full length by then.
+    "meta": {"journal_commits": JOURNAL, "dedup_commits": JOURNAL, "map_size": "64MiB",
+             "snapshot_entries": 512, "snapshot_trailing": 64},
 }
 
 

@@ -114,7 +114,7 @@ static void create(struct fixture *f, const char *program)
 		.node_id = 5,
 		.cluster_id = 6,
 		.map_bytes = 64 << 20,
-		.fence_wait_ns = 20 * NS_PER_S,
+		.apply_wait_ns = 20 * NS_PER_S,
 		.journal_commits = 2001,
 		.dedup_commits = 2002,
 		.stage_commits = 2003,
@@ -212,10 +212,9 @@ CONTROL_ONLY static void up(struct fixture *f)
 CONTROL_ONLY static void the_child_is_given_every_option_of_the_configuration(void **state)
 {
 	static const char *const wanted[] = {"--run-dir", "--data-dir", "--node-id 5",
-		"--cluster-id 6", "--map-size 67108864", "--fence-wait-ms 20000",
+		"--cluster-id 6", "--map-size 67108864", "--apply-wait-ms 20000",
 		"--journal-commits 2001", "--dedup-commits 2002", "--stage-commits 2003",
-		"--stages 17", "--feed-backlog 3145728", "--log-level error",
-		"--raft-auth off",
+		"--stages 17", "--feed-backlog 3145728", "--log-level error", "--raft-auth off",
 		"--election-ms 301", "--heartbeat-ms 51", "--snapshot-entries 3001",
 		"--snapshot-trailing 301", "--snapshot-log 4194304"};
 	struct fixture *f = *state;
@@ -237,7 +236,7 @@ CONTROL_ONLY static void the_child_is_given_every_option_of_the_configuration(vo
 			fail_msg("no \"%s\" in: %s", wanted[i], line);
 }
 
-CONTROL_ONLY static void a_child_serves_the_feed_and_mutations_are_fenced(void **state)
+CONTROL_ONLY static void a_child_serves_the_feed_and_mutations_are_applied(void **state)
 {
 	struct fixture *f = *state;
 
@@ -249,7 +248,7 @@ CONTROL_ONLY static void a_child_serves_the_feed_and_mutations_are_fenced(void *
 
 		snprintf(uid, sizeof(uid), "u%d", i);
 		answer = mutate(f, uid);
-		assert_true(json_is_true(json_object_get(answer, "fenced")));
+		assert_true(json_is_true(json_object_get(answer, "applied")));
 		json_decref(answer);
 	}
 	assert_int_equal(f->deltas, 5);
@@ -493,7 +492,7 @@ int main(int argc, char **argv)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(the_child_is_given_every_option_of_the_configuration),
-		T(a_child_serves_the_feed_and_mutations_are_fenced),
+		T(a_child_serves_the_feed_and_mutations_are_applied),
 		T(a_killed_child_comes_back_and_the_feed_goes_on),
 		T(a_stop_is_clean_and_final),
 		T(a_child_that_ignores_the_stop_is_killed),

@@ -209,7 +209,7 @@ class Mutations(Case):
     def test_a_mutation_moves_the_version_once_and_only_when_it_changes_something(self):
         c = self.connect()
         self.ok(c.call('channel.add', type=2, channel='g', uids=['b', 'a', 'b']),
-                changed=2, members=2, smv=1, commit=1, fenced=False, repeated=False)
+                changed=2, members=2, smv=1, commit=1, applied=False, repeated=False)
         self.ok(c.call('channel.add', type=2, channel='g', uids=['a']), changed=0, members=2, smv=1, commit=1)
         self.ok(c.call('channel.remove', type=2, channel='g', uids=['a', 'x']), changed=1, members=1, smv=2)
         self.ok(c.call('channel.reset', type=2, channel='g', uids=['c', 'd', 'e']), changed=4, members=3, smv=3)
@@ -391,22 +391,22 @@ class Impatient(Case):
         self.refused(other.call('channel.show', type=2, channel='h'), 'not_found')
 
 
-class Fence(Case):
-    options = ['--fence-wait-ms', '300']
+class Applied(Case):
+    options = ['--apply-wait-ms', '300']
 
     def test_answers_wait_for_the_fast_process_and_say_what_they_know(self):
         c = self.connect()
         add = {'type': 2, 'channel': 'g'}
-        self.ok(c.call('channel.add', uids=['a'], **add), fenced=False)
+        self.ok(c.call('channel.add', uids=['a'], **add), applied=False)
         fast = self.subscribe(node=NODE)
         self.assertEqual(fast.resync, 1)
         # It acts on nothing yet: the wait ends.
         before = time.monotonic()
-        self.ok(c.call('channel.add', uids=['b'], **add), fenced=False, commit=2)
+        self.ok(c.call('channel.add', uids=['b'], **add), applied=False, commit=2)
         self.assertGreaterEqual(time.monotonic() - before, 0.29)
-        # It catches up: also what changed nothing is covered by the fence.
+        # It catches up: also what changed nothing waits until it is applied.
         fast.applied(2)
-        self.ok(c.call('channel.add', uids=['b'], **add), fenced=True, changed=0)
+        self.ok(c.call('channel.add', uids=['b'], **add), applied=True, changed=0)
         # The answer comes with APPLIED, not before.
         c.send('channel.add', uids=['c'], **add)
         while True:
@@ -418,18 +418,18 @@ class Fence(Case):
             c.sock.recv(1, socket.MSG_PEEK)
         c.sock.settimeout(DEADLINE)
         fast.applied(3)
-        self.ok(c.receive(), fenced=True, commit=3)
+        self.ok(c.receive(), applied=True, commit=3)
 
     def test_a_subscriber_that_is_not_this_nodes_does_not_count(self):
         c = self.connect()
         other = self.subscribe(node=NODE + 1)
-        self.ok(c.call('channel.add', type=2, channel='g', uids=['a']), fenced=False)
+        self.ok(c.call('channel.add', type=2, channel='g', uids=['a']), applied=False)
         self.assertEqual(other.delta()['commit'], 1)
 
     def test_a_fast_process_that_returns_within_the_wait_counts(self):
         c = self.connect()
         self.kill()
-        self.start('--fence-wait-ms', '20000')
+        self.start('--apply-wait-ms', '20000')
         c = self.connect()
         fast = self.subscribe(node=NODE)
         generation = fast.generation
@@ -438,7 +438,7 @@ class Fence(Case):
         fast.close()
         fast = self.subscribe(node=NODE, generation=generation, commit=1)
         fast.applied(1)
-        self.ok(c.receive(), fenced=True)
+        self.ok(c.receive(), applied=True)
 
 
 class Subscribers(Case):
@@ -525,7 +525,7 @@ class Lagging(Case):
         def lagged():
             nonlocal sent
             self.ok(c.call('channel.add', type=2, channel='g',
-                           uids=['%s%06d' % ('x' * 200, sent * 20 + i) for i in range(20)]), fenced=True)
+                           uids=['%s%06d' % ('x' * 200, sent * 20 + i) for i in range(20)]), applied=True)
             sent += 1
             return c.call('meta.status')['fields']['feed_lagged'] == 1
         wait_for(lagged, 'LAGGED')
@@ -633,6 +633,8 @@ class Starting(Case):
         self.assertEqual(json.loads(self.tool('--json', 'channel', 'show', '2', 'g').stdout)['members'], ['a', 'b'])
         self.assertIn('g', self.tool('channel', 'list').stdout)
         self.assertIn('commit', self.tool('meta', 'status').stdout)
+        # Options of tables mean nothing to it.
+        self.assertIn('commit', self.tool('--limit', '7', '--skip', '1', '--all', 'meta', 'status').stdout)
         for args, code in [(['channel', 'show', '2', 'nope'], 1), (['channel', 'add', '13', 'g', 'a'], 64),
                            (['channel', 'add', '2', 'g', 'x' * 256], 65), (['channel', 'add', '2', 'g'], 64),
                            (['channel', 'add', '2', 'g', 'a', '--list', 'x'], 65), (['nope'], 64),

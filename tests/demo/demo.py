@@ -107,7 +107,7 @@ class Demo:
         self.outcomes = threading.Condition()
         self.statuses = collections.Counter()
         self.mutations = 0
-        self.unfenced = 0
+        self.unapplied = 0
         self.mutating = threading.Lock()
 
     # -- set-up
@@ -244,11 +244,11 @@ class Demo:
             end = time.monotonic_ns()
             if code != 0:
                 raise Failure("tagcastctl %s: %d, %s" % (" ".join(arguments), code, answer))
-            fenced = json.loads(answer.splitlines()[-1]).get("fenced") is True
+            applied = json.loads(answer.splitlines()[-1]).get("applied") is True
             self.log.write("mutate", op=op, list=kind, type=TYPE, channel=channel, uids=list(uids),
-                           start=start, end=end, fenced=fenced)
+                           start=start, end=end, applied=applied)
             self.mutations += 1
-            self.unfenced += not fenced
+            self.unapplied += not applied
             if kind == "members":
                 members = self.members[channel]
                 if op == "add":
@@ -357,7 +357,7 @@ class Demo:
         self.wait_outcomes()
         say("%d publishes, %s; %d changes%s" % (
             self.next_message - 1, ", ".join("%d %s" % (n, s) for s, n in self.statuses.items()),
-            self.mutations, ", %d not fenced in time" % self.unfenced if self.unfenced else ""))
+            self.mutations, ", %d not applied in time" % self.unapplied if self.unapplied else ""))
 
     # -- the end
 

@@ -217,6 +217,26 @@ static void print_stats(const struct demo *demo)
 	putchar('\n');
 }
 
+// keys FILE ID [FILE ID]
+static void command_keys(struct demo *demo, char *line)
+{
+	uint8_t key[2][32];
+	char file[2][256];
+	unsigned id[2] = {0, 0};
+	const int n = sscanf(line, "keys %255s %u %255s %u", file[0], &id[0], file[1], &id[1]);
+	int rc = n == 2 || n == 4 ? 0 : -EINVAL;
+
+	for (int i = 0; rc == 0 && i < n / 2; i++)
+		rc = read_key(file[i], key[i]) ? 0 : -EIO;
+	if (rc == 0)
+		rc = tagcast_set_keys(demo->client, (uint8_t)id[0], key[0], (uint8_t)id[1],
+			n == 4 ? key[1] : NULL);
+	if (rc == 0)
+		puts("ok");
+	else
+		printf("error %s: %s\n", line, strerror(-rc));
+}
+
 static void command(struct demo *demo, char *line)
 {
 	if (strncmp(line, "open ", 5) == 0) {
@@ -224,6 +244,8 @@ static void command(struct demo *demo, char *line)
 	} else if (strcmp(line, "receipts on") == 0 || strcmp(line, "receipts off") == 0) {
 		demo->receipts = line[10] == 'n';
 		puts("ok");
+	} else if (strncmp(line, "keys ", 5) == 0) {
+		command_keys(demo, line);
 	} else if (strcmp(line, "stats") == 0) {
 		print_stats(demo);
 	} else if (strcmp(line, "flush") == 0) {

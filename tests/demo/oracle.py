@@ -11,7 +11,7 @@ Command log: one JSON object a line, times in nanoseconds of one monotonic clock
     {"kind": "generated", "type", "channel", "prefix", "count"}          members <prefix>0 .. <count - 1>
     {"kind": "open", "gateway", "uids", "start", "end"}                  sessions known to the node by `end`
     {"kind": "mutate", "op": "add|remove|reset", "list": "members|deny", "type", "channel", "uids",
-     "start", "end", "fenced"}                                fenced false: never sure to have ended
+     "start", "end", "applied"}                                applied false: never sure to have ended
     {"kind": "publish", "message", "group", "type", "channel", "ack", "send", "outcome", "status",
      "sender"}                                                           sender: [gateway, uid] or null
     {"kind": "stats", "gateway", "suppressed"}
@@ -100,7 +100,7 @@ class Channel:
         uids = record["uids"]
         target = self.members if record["list"] == "members" else self.denied
         start = record["start"]
-        end = record["end"] if record["fenced"] else NEVER
+        end = record["end"] if record["applied"] else NEVER
         if self.changes and self.changes[-1][1] > start and self.changes[-1][1] != NEVER:
             raise Unjudgeable("two changes of one channel overlap: %s" % record["channel"])
         if record["op"] == "add":

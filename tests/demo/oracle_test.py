@@ -73,7 +73,7 @@ class World:
 
     def mutate(self, op, uids, start, end, **more):
         record = {"kind": "mutate", "op": op, "list": "members", "type": 2, "channel": "libc6",
-                  "uids": uids, "start": start, "end": end, "fenced": True}
+                  "uids": uids, "start": start, "end": end, "applied": True}
         record.update(more)
         self.commands.append(record)
 
@@ -178,8 +178,8 @@ class Verdicts(unittest.TestCase):
         self.w.deliver("g1", "new", 1, 105)
         self.found("wrong")
 
-    def test_a_change_without_fence_stays_open(self):
-        self.w.mutate("remove", ["alpha"], 120, 130, fenced=False)
+    def test_a_change_not_applied_stays_open(self):
+        self.w.mutate("remove", ["alpha"], 120, 130, applied=False)
         self.w.publish(2, 200, 210)
         self.w.deliver("g1", "beta", 2, 205)
         self.w.deliver("g2", "beta", 2, 205)

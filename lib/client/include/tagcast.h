@@ -116,6 +116,12 @@ TAGCAST_API int tagcast_open(const struct tagcast_config *config,
 // Never from inside a callback.
 TAGCAST_API void tagcast_close(struct tagcast *client);
 
+// Keys of 32 bytes from here on: the first one to send with, answers made with either are taken. other NULL:
+// there is only one. To rotate without a gap, node and clients first learn both, then send with the new
+// one, then drop the old one. Returns: 0; -EINVAL: opened without a key, or both have one id.
+TAGCAST_API int tagcast_set_keys(struct tagcast *client, uint8_t key_id, const uint8_t *key,
+	uint8_t other_id, const uint8_t *other);
+
 // Readable when tagcast_process has something to do (an epoll descriptor; it covers timers too).
 TAGCAST_API int tagcast_fd(const struct tagcast *client);
 // Handles what is there, without waiting. Returns: events handled, or -errno.

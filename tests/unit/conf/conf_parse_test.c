@@ -283,6 +283,65 @@ static void every_option_left_out_alone_keeps_its_default(void **state)
 	(void)state;
 }
 
+static void place_of_an_option_is_where_its_value_stands(void **state)
+{
+	uint32_t line, column;
+
+	conf_place(small, sizeof(small) - 1, "port.address", &line, &column);
+	assert_int_equal(line, 5);
+	assert_int_equal(column, 12);
+	conf_place(small, sizeof(small) - 1, "limits.uids", &line, &column);  // left out
+	assert_int_equal(line, 1);
+	assert_int_equal(column, 1);
+	(void)state;
+}
+
+static void complaint_names_file_and_place(void **state)
+{
+	const char *const file = CONF_TEST_EXAMPLES "/single-node.yaml";
+	char error[CONF_ERROR_MAX];
+
+	conf_complain(file, "limits.uids", "too many", error);
+	assert_int_equal(strncmp(error, file, strlen(file)), 0);
+	assert_non_null(strstr(error, ": limits.uids: too many"));
+	conf_complain("/nowhere", "limits.uids", "too many", error);
+	assert_string_equal(error, "/nowhere:1:1: limits.uids: too many");
+	(void)state;
+}
+
+static void every_difference_is_found_once(void **state)
+{
+	struct conf a, b;
+	char error[CONF_ERROR_MAX], key[CONF_NAME_MAX];
+	bool reloadable;
+	uint32_t at = 0;
+
+	assert_int_equal(conf_parse("f", small, sizeof(small) - 1, &a, error), 0);
+	b = a;
+	assert_false(conf_next_change(&a, &b, &at, key, &reloadable));
+	for (uint32_t i = 0; i < conf_schema_count; i++) {
+		const struct conf_option *const o = &conf_schema[i];
+		char want[CONF_NAME_MAX];
+
+		b = a;
+		if (o->type == CONF_NEIGHBOURS)
+			b.port.neighbour_count++;
+		else if (o->type == CONF_KEYS)
+			b.auth.key_file[1][3] ^= 1;
+		else if (o->type == CONF_CIDR)
+			b.port.prefix_len ^= 1;
+		else
+			*((uint8_t *)&b + o->offset) ^= 1;
+		at = 0;
+		snprintf(want, sizeof(want), "%s.%s", o->section, o->name);
+		assert_true(conf_next_change(&a, &b, &at, key, &reloadable));
+		assert_string_equal(key, want);
+		assert_int_equal(reloadable, o->reloadable);
+		assert_false(conf_next_change(&a, &b, &at, key, &reloadable));
+	}
+	(void)state;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -295,6 +354,9 @@ int main(void)
 		cmocka_unit_test(every_truncation_parses_or_says_why),
 		cmocka_unit_test(flipped_bits_parse_or_say_why),
 		cmocka_unit_test(every_option_left_out_alone_keeps_its_default),
+		cmocka_unit_test(place_of_an_option_is_where_its_value_stands),
+		cmocka_unit_test(complaint_names_file_and_place),
+		cmocka_unit_test(every_difference_is_found_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

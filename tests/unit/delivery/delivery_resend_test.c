@@ -149,7 +149,10 @@ WORKER_ONLY static void budget_grows_with_the_pushes(void **state)
 	fix.port.record_sent = false;
 	for (uint32_t m = 0; m < 400; m++)
 		fix_push_one(&fix, 1 + m % FIX_GATEWAYS, m, 1, WIRE_ACK_GATEWAY);
+	// The first that runs out of time doubles the wait of the others.
 	fix_tick_to(&fix, fix.now + 70 * NS_PER_MS);
+	assert_in_range(fix_count(&fix, CTR_PUSH_RESENT), 1, FIX_GATEWAYS);
+	fix_tick_to(&fix, fix.now + 60 * NS_PER_MS);
 	assert_in_range(fix_count(&fix, CTR_PUSH_RESENT), 64 + 190, 64 + 210);
 }
 
@@ -234,6 +237,90 @@ WORKER_ONLY static void deadline_passed_in_the_retry_queue(void **state)
 	assert_int_equal(stats_of().retries_due, 0);
 }
 
+// --- slow gateways ------------------------------------------------------------------------------------
+
+// Answers `count` pushes of gateway 1, one after the other, each `ns` after it was sent.
+WORKER_ONLY static void answer_after(uint32_t first, uint32_t count, uint64_t ns)
+{
+	for (uint32_t m = first; m < first + count; m++) {
+		const struct fix_sent mine = push(1, m, 1, WIRE_ACK_GATEWAY);
+
+		fix_tick_to(&fix, fix.now + ns);
+		fix_ack(&fix, &mine, NULL, 0, NULL, 0);
+		while (fix_take_sent(&fix, &sent))
+			;
+	}
+}
+
+WORKER_ONLY static void gateway_slower_than_the_timeout_is_soon_not_repeated_to(void **state)
+{
+	uint64_t resent;
+
+	fix_start(&fix);
+	answer_after(1, 4, 150 * NS_PER_MS);
+	resent = fix_count(&fix, CTR_PUSH_RESENT);
+	assert_in_range(resent, 1, 8);
+	answer_after(10, 50, 150 * NS_PER_MS);
+	assert_int_equal(fix_count(&fix, CTR_PUSH_RESENT), resent);
+	assert_in_range(delivery_srtt_us(fix.d, 1, 1), 149000, 151000);
+}
+
+WORKER_ONLY static void slow_gateway_leaves_the_others_their_timeout(void **state)
+{
+	uint64_t then;
+
+	fix_start(&fix);
+	answer_after(1, 20, 150 * NS_PER_MS);
+	then = fix.now;
+	push(2, 30, 1, WIRE_ACK_GATEWAY);
+	until_something(UINT64_MAX - 1);
+	assert_true(fix_take_sent(&fix, &sent));
+	assert_int_equal(sent.gateway, 2);
+	assert_in_range(fix.now - then, 37 * NS_PER_MS, 64 * NS_PER_MS);
+}
+
+WORKER_ONLY static void answers_to_repeated_pushes_are_not_measured(void **state)
+{
+	fix_start(&fix);
+	push(1, 1, 1, WIRE_ACK_GATEWAY);
+	until_something(UINT64_MAX - 1);
+	assert_true(fix_take_sent(&fix, &sent));
+	fix_ack(&fix, &sent, NULL, 0, NULL, 0);
+	assert_int_equal(fix_count(&fix, CTR_PUSH_ACK), 1);
+	assert_int_equal(delivery_srtt_us(fix.d, 1, 1), 0);
+}
+
+WORKER_ONLY static void pushes_on_their_way_wait_as_long_as_the_answers_that_came_say(void **state)
+{
+	struct fix_sent first;
+
+	fix_start(&fix);
+	first = push(1, 1, 1, WIRE_ACK_GATEWAY);
+	for (uint32_t m = 2; m < 8; m++)
+		push(1, m, 1, WIRE_ACK_GATEWAY);
+	fix.now += 36 * NS_PER_MS;  // before any resend
+	fix_ack(&fix, &first, NULL, 0, NULL, 0);
+	fix_tick_to(&fix, fix.now + 40 * NS_PER_MS);
+	assert_int_equal(fix_count(&fix, CTR_PUSH_RESENT), 0);
+	fix_tick_to(&fix, fix.now + 100 * NS_PER_MS);
+	assert_true(fix_count(&fix, CTR_PUSH_RESENT) > 0);
+}
+
+WORKER_ONLY static void next_incarnation_starts_with_the_configured_timeout(void **state)
+{
+	uint64_t then;
+
+	fix_start(&fix);
+	answer_after(1, 20, 300 * NS_PER_MS);
+	fix_gateway_restart(&fix, 1);
+	assert_int_equal(delivery_srtt_us(fix.d, 1, 2), 0);
+	then = fix.now;
+	push(1, 30, 1, WIRE_ACK_GATEWAY);
+	until_something(UINT64_MAX - 1);
+	assert_true(fix_take_sent(&fix, &sent));
+	assert_in_range(fix.now - then, 37 * NS_PER_MS, 64 * NS_PER_MS);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -249,6 +336,11 @@ int main(void)
 		TEST(deadline_of_one_record_leaves_the_others),
 		TEST(deadline_ends_what_waits_for_a_window),
 		TEST(deadline_passed_in_the_retry_queue),
+		TEST(gateway_slower_than_the_timeout_is_soon_not_repeated_to),
+		TEST(slow_gateway_leaves_the_others_their_timeout),
+		TEST(answers_to_repeated_pushes_are_not_measured),
+		TEST(pushes_on_their_way_wait_as_long_as_the_answers_that_came_say),
+		TEST(next_incarnation_starts_with_the_configured_timeout),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

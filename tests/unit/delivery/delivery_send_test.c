@@ -181,6 +181,8 @@ WORKER_ONLY static void full_backlog_ends_the_newest(void **state)
 	assert_int_equal(fix.ended[3], 2);
 	assert_int_equal(fix.ended_how[3], CTR_ROUTE_OVERFLOW);
 	assert_int_equal(fix.ends, 2);
+	assert_int_equal(fix_count(&fix, CTR_LIMIT_BACKLOG), 1);
+	assert_int_equal(stats_of().backlog_most, 2);
 	fix_stop(&fix);
 }
 

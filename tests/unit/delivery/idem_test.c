@@ -43,6 +43,27 @@ WORKER_ONLY static void repeat_finds_the_first_outcome(void **state)
 	idem_destroy(idem);
 }
 
+WORKER_ONLY static void what_is_forgotten_early_is_counted(void **state)
+{
+	struct idem *idem = idem_create(100, AGE);
+	struct idem_stats stats;
+
+	for (uint64_t id = 1; id <= 40; id++)
+		done(idem, 9, id, 0);
+	idem_stats(idem, &stats);
+	assert_int_equal(stats.used, 40);
+	done(idem, 9, 1000, AGE);  // by age, not early
+	idem_stats(idem, &stats);
+	assert_int_equal(stats.used, 1);
+	assert_int_equal(stats.early, 0);
+	for (uint64_t id = 1; id <= 250; id++)
+		done(idem, 9, id, AGE);
+	idem_stats(idem, &stats);
+	assert_int_equal(stats.early, 2);
+	assert_int_equal(stats.used, 51);
+	idem_destroy(idem);
+}
+
 WORKER_ONLY static void at_least_entries_and_at_most_twice_as_many_are_remembered(void **state)
 {
 	struct idem *idem = idem_create(100, AGE);
@@ -139,6 +160,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sizes_out_of_range_are_refused),
 		cmocka_unit_test(repeat_finds_the_first_outcome),
+		cmocka_unit_test(what_is_forgotten_early_is_counted),
 		cmocka_unit_test(at_least_entries_and_at_most_twice_as_many_are_remembered),
 		cmocka_unit_test(nothing_outlives_its_age),
 		cmocka_unit_test(a_pause_longer_than_the_age_forgets_all),

@@ -5,9 +5,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -435,6 +438,112 @@ static void f9_a_write_that_fails_ends_the_process_and_the_next_life_goes_on(voi
 	assert_true(report->numbers[0] >= report->acknowledged);
 }
 
+static const char *mounted;  // a small file system of our own, in a namespace of our own
+
+static bool ballast_there(void)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/ballast", mounted);
+	return access(path, F_OK) == 0;
+}
+
+static void fill_up(struct lab *lab)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/ballast", lab->dir);
+	lab->params.ballast = path;
+	start(lab);
+	for (;;)
+		lab_propose(lab, 1, 250000);
+}
+
+static void start_and_see(struct lab *lab)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/ballast", lab->dir);
+	lab->params.ballast = path;
+	if (lab_start(lab) != RAFT_REFUSED_NOT)
+		_exit(0);
+	lab_until(lab, quiet, "quiet");
+	lab_propose(lab, 10, 1000);
+}
+
+static void mount_and_fill(struct lab *lab)
+{
+	struct lab_report *r = lab->report;
+
+	mounted = strdup(lab->dir);
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+		mount("none", mounted, "tmpfs", 0, "size=230m") != 0)
+		_exit(77);
+	r->numbers[0] = (uint64_t)lab_child(mounted, r, fill_up);
+	r->numbers[1] = ballast_there();
+	// The next life gives the ballast back, and goes on with that.
+	r->numbers[2] = (uint64_t)lab_child(mounted, r, fill_up);
+	r->numbers[3] = ballast_there();
+	// Then there is no more to give.
+	r->numbers[4] = (uint64_t)lab_child(mounted, r, start_and_see);
+	r->numbers[5] = r->refusal;
+	if (mount("none", mounted, "tmpfs", MS_REMOUNT, "size=600m") != 0)
+		_exit(78);
+	r->numbers[6] = (uint64_t)lab_child(mounted, r, start_and_see);
+	r->numbers[7] = ballast_there();
+}
+
+static void f9_a_full_disk_gives_its_ballast_back_once(void **state)
+{
+	const int code = lab_child(dir, report, mount_and_fill);
+
+	(void)state;
+	if (code == 77)
+		skip();
+	assert_int_equal(code, 0);
+	assert_int_equal(report->numbers[0], RAFT_EXIT_DISK);
+	assert_int_equal(report->numbers[1], 1);
+	assert_int_equal(report->numbers[2], RAFT_EXIT_DISK);
+	assert_int_equal(report->numbers[3], 0);
+	assert_int_equal(report->numbers[4], 0);
+	assert_int_equal(report->numbers[5], RAFT_REFUSED_SPACE);
+	assert_int_equal(report->numbers[6], 0);
+	assert_int_equal(report->refusal, RAFT_REFUSED_NOT);
+	assert_int_equal(report->numbers[7], 1);
+}
+
+// --- library -----------------------------------------------------------------------------------------------
+
+static const char *program;
+
+static void run_with_another_library(struct lab *lab)
+{
+	char dirs[300], copy[400], command[900];
+
+	snprintf(dirs, sizeof(dirs), "%s/lib", lab->dir);
+	snprintf(copy, sizeof(copy), "%s/libraft.so.2", dirs);
+	snprintf(command, sizeof(command),
+		"cp \"$(ldd %s | sed -n 's/.*libraft.so.2 => \\([^ ]*\\).*/\\1/p')\" %s", program,
+		copy);
+	if (mkdir(dirs, 0700) != 0 || system(command) != 0)
+		_exit(2);
+	setenv("LD_LIBRARY_PATH", dirs, 1);
+	execl(program, program, "open", lab->dir, NULL);
+	_exit(3);
+}
+
+static void a_library_of_another_name_is_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		lab_child(dir, report, run_with_another_library), 100 + RAFT_REFUSED_LIBRARY);
+}
+
+static void open_only(struct lab *lab)
+{
+	_exit(100 + (int)lab_open(lab));
+}
+
 // --- address, inspect, recover ------------------------------------------------------------------------------
 
 static void look_at_address(struct lab *lab)
@@ -558,7 +667,7 @@ static void files_of_another_node_or_cluster_are_refused(void **state)
 	assert_int_equal(report->numbers[1], RAFT_REFUSED_FOREIGN);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
@@ -575,6 +684,8 @@ int main(void)
 		T(a_large_log_asks_for_a_snapshot),
 		T(a_snapshot_that_fails_is_made_later),
 		T(f9_a_write_that_fails_ends_the_process_and_the_next_life_goes_on),
+		T(f9_a_full_disk_gives_its_ballast_back_once),
+		T(a_library_of_another_name_is_refused),
 		T(a_group_of_one_takes_a_new_address),
 		T(an_address_in_use_is_refused),
 		T(a_folder_is_inspected_and_recovered_while_nobody_runs_it),
@@ -582,5 +693,8 @@ int main(void)
 	};
 
 	report = lab_report_new();
+	program = argv[0];
+	if (argc == 3 && strcmp(argv[1], "open") == 0)
+		return lab_child(argv[2], report, open_only);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

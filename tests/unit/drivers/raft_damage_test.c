@@ -413,6 +413,59 @@ static void f10_sidecar(void **state)
 	check("sidecar: the other half flipped");
 }
 
+// The library's, of its log files.
+static uint32_t checksum(const void *bytes, size_t len)
+{
+	uint32_t sum = 0;
+
+	for (const uint8_t *p = bytes; len > 0; p++, len--) {
+		sum ^= (uint32_t)*p << 24;
+		for (int i = 0; i < 8; i++)
+			sum = sum << 1 ^ ((sum & 0x80000000) != 0 ? UINT32_C(0x04c11db7) : 0);
+	}
+	return sum;
+}
+
+// A batch whose header is whole and says more than the file holds, in a file of full size: nothing but the
+// library's own reading finds it, and that ends the process. The start after that says why.
+static void f10_a_log_that_ends_the_process_is_refused_by_the_next_start(void **state)
+{
+	struct {
+		uint32_t sum_header, sum_data;
+		uint64_t count, term;
+		uint8_t type, zero[3];
+		uint32_t len;
+	} batch;
+	char path[400];
+	off_t at = 8;
+	int fd;
+
+	(void)state;
+	copy();
+	find(OPEN);
+	path_of(path, &files[0]);
+	fd = open(path, O_RDWR);
+	assert_true(fd >= 0);
+	for (;;) {
+		assert_int_equal(pread(fd, &batch, sizeof(batch), at), sizeof(batch));
+		if (batch.count == 0)
+			break;
+		assert_int_equal(batch.count, 1);
+		assert_int_equal(batch.sum_header, checksum(&batch.count, 24));
+		at += (off_t)(sizeof(batch) + batch.len);
+	}
+	batch.count = 1;
+	batch.term = 1;
+	batch.type = 1;
+	batch.len = 64 << 20;
+	batch.sum_header = checksum(&batch.count, 24);
+	assert_int_equal(pwrite(fd, &batch, sizeof(batch), at), sizeof(batch));
+	close(fd);
+	assert_int_not_equal(lab_child(dir, report, live), 0);
+	refused("log: an entry longer than its file");
+	refused("log: the same once more");
+}
+
 static int group_setup(void **state)
 {
 	char path[300];
@@ -446,6 +499,7 @@ int main(void)
 		cmocka_unit_test(f10_open_log_files),
 		cmocka_unit_test(f10_snapshots),
 		cmocka_unit_test(f10_sidecar),
+		cmocka_unit_test(f10_a_log_that_ends_the_process_is_refused_by_the_next_start),
 	};
 
 	report = lab_report_new();

@@ -23,6 +23,7 @@
 #include "store_follow.h"
 #include "store_gen.h"
 #include "store_snapshot.h"
+#include "store_verify.h"
 
 #define MAP_BYTES (UINT64_C(64) << 30)
 #define CLUSTER 7u
@@ -158,6 +159,27 @@ static int64_t state_in(struct store_gen *gen)
 
 	store_lmdb_read_end(store_gen_db(gen), &tx);
 	return n;
+}
+
+// Everything in the store of `data`, seen read-only by way of its `current`. Returns: commit, or -errno.
+static int64_t verify_folder(const char *data)
+{
+	struct store_inspection i;
+	struct store_follow *follow;
+	struct store_fault fault = {.what = "cannot be opened"};
+	struct store_tx tx;
+	int rc = store_follow_open(data, MAP_BYTES, &follow);
+
+	if (rc == 0)
+		rc = store_follow_begin(follow, &tx);
+	if (rc == 0) {
+		rc = store_verify(&tx, &i, &fault);
+		store_follow_end(follow, &tx);
+	}
+	if (rc != 0)
+		fprintf(stderr, "%s: %s\n", data, fault.what);
+	store_follow_close(follow);
+	return rc != 0 ? rc : (int64_t)i.commit;
 }
 
 // --- what a crash leaves ----------------------------------------------------------------------------------
@@ -463,6 +485,67 @@ static void a_snapshot_too_large_for_the_map_is_an_error(void **state)
 	free(b.p);
 }
 
+struct restore {
+	struct store_gen_load *load;
+	int rc;
+	_Atomic bool done;
+};
+
+static void *restore_thread(void *ctx)
+{
+	struct restore *r = ctx;
+
+	r->rc = load_all(r->load);
+	r->done = true;
+	return NULL;
+}
+
+static void a_restore_in_another_thread_disturbs_no_commit(void **state)
+{
+	struct store_gen *gen = open_gen("boot-a", STORE_GEN_NEW);
+	const struct bytes b = snapshot_of(5000, CLUSTER);
+	uint64_t n = 0;
+
+	(void)state;
+	for (uint32_t round = 0; round < 3; round++) {
+		struct restore r = {.done = false};
+		struct store_gen_old *old;
+		pthread_t thread;
+		const char *why;
+
+		assert_int_equal(store_gen_load_begin(gen, b.p, b.len, &r.load, &why), 0);
+		assert_int_equal(pthread_create(&thread, NULL, restore_thread, &r), 0);
+		do {
+			assert_int_equal(write_one(store_gen_db(gen), ++n), 0);
+			assert_int_equal(state_in(gen), n);
+			assert_true(store_gen_load_rows(r.load) <= 6000);
+		} while (!r.done);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(r.rc, 1);
+		store_gen_finish(gen, r.load, &old);
+		n = 5000;
+		assert_int_equal(state_in(gen), n);
+		assert_int_equal(store_gen_drop(old), 0);
+	}
+	store_gen_abandon(gen);
+	assert_int_equal(verify_folder(root), 5000);
+	free(b.p);
+}
+
+static void a_copied_folder_is_verified_read_only(void **state)
+{
+	struct store_gen *gen = open_gen("boot-a", STORE_GEN_NEW);
+	char command[400], copy[96];
+
+	(void)state;
+	write_up_to(gen, 1, 200);
+	assert_int_equal(store_gen_close(gen), 0);
+	snprintf(copy, sizeof(copy), "%s/copy", root);
+	snprintf(command, sizeof(command), "mkdir '%s' && cp -r '%s' '%s'", copy, dir, copy);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(verify_folder(copy), 200);
+}
+
 // Loads a snapshot of 3000 over a store of 20, one step for each byte it gets, and says each that is done.
 static int loader_process(const struct bytes *b, int go, int done)
 {
@@ -530,6 +613,8 @@ static void a_kill_in_a_restore_leaves_the_old_or_the_new_store_whole(void **sta
 		write_up_to(gen, 1, 20);
 		store_gen_abandon(gen);
 		finished = kill_in_step(&b, round % 12, spin);
+		n = verify_folder(root);
+		assert_true(n == 20 || n == 3000);
 		gen = open_gen("boot-a", STORE_GEN_FOUND);
 		n = state_in(gen);
 		assert_true(finished ? n == 3000 : n == 20 || n == 3000);
@@ -807,8 +892,8 @@ static void the_long_read_of_another_process_is_found(void **state)
 // Adds and removes the same members over and over: the live data stays the same.
 static void churn(struct store_lmdb *db, uint64_t *index, uint32_t rounds)
 {
-	static uint8_t uids[2000 * 10], data[ENTRY_BYTES_MAX];
-	struct store_command cmd = {.uid_count = 2000, .uids = uids};
+	static uint8_t uids[500 * 10], data[ENTRY_BYTES_MAX];
+	struct store_command cmd = {.uid_count = 500, .uids = uids};
 
 	channel_key_set(&cmd.channel, CHANNEL_GROUP, "churn", 5);
 	for (uint32_t i = 0; i < cmd.uid_count; i++) {
@@ -877,6 +962,8 @@ int main(void)
 		TEST(a_snapshot_replaces_the_running_store),
 		TEST(a_refused_snapshot_leaves_the_store_as_it_was),
 		TEST(a_snapshot_too_large_for_the_map_is_an_error),
+		TEST(a_restore_in_another_thread_disturbs_no_commit),
+		TEST(a_copied_folder_is_verified_read_only),
 		TEST(a_kill_in_a_restore_leaves_the_old_or_the_new_store_whole),
 		TEST(a_reader_process_follows_from_generation_to_generation),
 		TEST(a_plain_store_is_followed_until_there_are_generations),

@@ -221,6 +221,7 @@ static void parked_messages_are_bounded_per_channel_and_per_worker(void **state)
 	world_publish(&w, "b", 1, WIRE_ACK_NONE, 10);
 	world_publish(&w, "b", 2, WIRE_ACK_NONE, 10);  // of the worker
 	assert_int_equal(world_count(&w, CTR_PUB_BUSY), 2);
+	assert_int_equal(world_count(&w, CTR_LIMIT_PARKED_CHANNEL), 1);
 	assert_int_equal(world_count(&w, CTR_PARKED), 3);
 	world_publish(&w, "c", 1, WIRE_ACK_NONE, 10);  // needs no parking
 	assert_int_equal(world_last_told(&w)->status, WIRE_OK);

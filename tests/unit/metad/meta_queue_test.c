@@ -72,7 +72,7 @@ static void done(void *ctx, struct mutation *m)
 
 	if (m->owner != NULL)
 		tell(f, "= %s %s%s%s; ", (const char *)m->owner, outcomes[m->outcome],
-			m->applied ? " fenced" : "",
+			m->applied ? " applied" : "",
 			m->outcome == MUTATION_OK && m->result.code > STORE_R_NO_CHANGE
 				? store_result_name(m->result.code)
 				: "");
@@ -343,7 +343,7 @@ META_ONLY static void the_answer_waits_for_the_fast_process(void **state)
 	run(f);
 	expect(f, "add a; add a; ");
 	meta_queue_applied(f->queue, true, 1);
-	expect(f, "= 1 ok fenced; ");
+	expect(f, "= 1 ok applied; ");
 	// It goes away: it may return within the wait.
 	meta_queue_applied(f->queue, false, 0);
 	f->now += FENCE_NS - 1;

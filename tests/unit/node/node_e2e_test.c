@@ -2,6 +2,8 @@
 // A whole node of one, two and four workers from HELLO to outcome, on a real store in memory.
 #include "node_net.h"
 
+#include <errno.h>
+
 static struct net net;
 
 #define CHANNELS 12u
@@ -129,18 +131,34 @@ static void publish_to_the_wrong_port_reaches_the_channels_worker(void **state)
 	net_close(&net);
 }
 
-static void large_publish_to_the_wrong_port_is_refused(void **state) WORKER_ONLY CONTROL_ONLY;
-static void large_publish_to_the_wrong_port_is_refused(void **state)
+static void large_publish_to_the_wrong_port_reaches_the_channels_worker(
+	void **state) WORKER_ONLY CONTROL_ONLY;
+static void large_publish_to_the_wrong_port_reaches_the_channels_worker(void **state)
 {
+	static const uint32_t sizes[] = {1500, 5000, 61000};
 	struct net_client *publisher = &net.client[2];
-	struct wire_publish m;
 
 	start(2, true);
-	m = net_message(publisher, "room0", 1, WIRE_ACK_GATEWAY, 5000);
-	net_publish_to(&net, publisher, &m, 1 - net_worker_of(&net, "room0"));
-	net_turns(&net, 5);
-	assert_int_equal(publisher->ack.status, WIRE_BAD_REQUEST);
-	assert_int_equal(net_count(&net, CTR_PUB_BAD), 1);
+	for (uint32_t i = 0; i < 3; i++) {
+		const struct wire_publish m =
+			net_message(publisher, "room0", i + 1, WIRE_ACK_GATEWAY, sizes[i]);
+		const uint32_t wrong = 1 - net_worker_of(&net, "room0");
+
+		net_publish_to(&net, publisher, &m, wrong);
+		net_turns(&net, 12);
+		assert_int_equal(publisher->acks, i + 1);
+		assert_int_equal(publisher->ack.status, WIRE_OK);
+		assert_int_equal(net.client[0].deliveries, ONLINE / 2 * (i + 1));
+		// Sent again, as by a publisher that missed the answer: answered, not delivered.
+		publisher->frame_id--;
+		net_publish_to(&net, publisher, &m, wrong);
+		net_turns(&net, 12);
+		assert_true(publisher->acks > i + 1);
+		publisher->acks = i + 1;
+		assert_int_equal(publisher->ack.status, WIRE_OK);
+		assert_int_equal(publisher->ack.duplicate, 1);
+		assert_int_equal(net.client[0].deliveries, ONLINE / 2 * (i + 1));
+	}
 	check_sums();
 	net_close(&net);
 }
@@ -219,12 +237,164 @@ static void resend_of_a_large_publish_is_answered_again(void **state)
 	net_close(&net);
 }
 
+static void publish_and_expect(uint32_t *published) WORKER_ONLY CONTROL_ONLY;
+static void publish_and_expect(uint32_t *published)
+{
+	struct net_client *publisher = &net.client[2];
+
+	for (uint32_t i = 0; i < 4; i++) {
+		const struct wire_publish m = net_message(
+			publisher, "room0", ++*published, WIRE_ACK_GATEWAY, i == 3 ? 5000 : 50);
+
+		net_publish(&net, publisher, &m);
+		net_turns(&net, 12);
+		assert_int_equal(publisher->acks, *published);
+		assert_int_equal(publisher->ack.status, WIRE_OK);
+	}
+}
+
+// Both sides know both keys, then send with the new one, then forget the old one.
+static void keys_rotate_under_traffic_and_nothing_is_lost(void **state) WORKER_ONLY CONTROL_ONLY;
+static void keys_rotate_under_traffic_and_nothing_is_lost(void **state)
+{
+	struct node_settings settings;
+	uint32_t published = 0;
+
+	start(2, true);
+	node_settings_of(&net.node->params, &settings);
+	publish_and_expect(&published);
+	settings.keys.count = 2;
+	settings.keys.id[1] = 9;
+	memset(settings.keys.key[1], 77, sizeof(settings.keys.key[1]));
+	assert_int_equal(node_control_reload(net.node, &settings), 0);
+	net_turns(&net, 2);
+	assert_true(node_control_reloaded(net.node));
+	publish_and_expect(&published);
+	net.keys = settings.keys;  // clients: both, still sending with the old one
+	publish_and_expect(&published);
+	settings.keys.send = 1;
+	assert_int_equal(node_control_reload(net.node, &settings), 0);
+	publish_and_expect(&published);
+	net.keys.send = 1;
+	publish_and_expect(&published);
+	settings.keys.count = 1;
+	settings.keys.send = 0;
+	settings.keys.id[0] = 9;
+	memcpy(settings.keys.key[0], settings.keys.key[1], sizeof(settings.keys.key[0]));
+	assert_int_equal(node_control_reload(net.node, &settings), 0);
+	publish_and_expect(&published);
+	assert_int_equal(net.client[0].deliveries, ONLINE / 2 * published);
+	assert_int_equal(net.client[1].deliveries, ONLINE / 2 * published);
+	assert_int_equal(net_count(&net, CTR_DROP_AUTH) + net_count(&net, CTR_DROP_KEY), 0);
+	assert_int_equal(net_count(&net, CTR_PUSH_RESENT), 0);
+	// The old key is worth nothing any more.
+	net.keys.send = 0;
+	net_hello(&net, &net.client[3], WIRE_ROLE_PUBLISHER, 0);
+	net_turn(&net);
+	assert_int_equal(net_count(&net, CTR_DROP_KEY), 1);
+	check_sums();
+	net_close(&net);
+}
+
+static void new_times_are_acted_on(void **state) WORKER_ONLY CONTROL_ONLY;
+static void new_times_are_acted_on(void **state)
+{
+	struct node_settings settings;
+	struct wire_publish m;
+
+	start(1, false);
+	net.client[0].silent = net.client[1].silent = true;
+	node_settings_of(&net.node->params, &settings);
+	settings.push_timeout_ns = settings.retry_max_ns = SECOND;
+	settings.deadline_ns = 2 * SECOND;  // before the silent gateways are given up
+	assert_int_equal(node_control_reload(net.node, &settings), 0);
+	net_turns(&net, 2);
+	m = net_message(&net.client[2], "room0", 1, WIRE_ACK_GATEWAY, 50);
+	m.deadline_ms = 0;
+	net_publish(&net, &net.client[2], &m);
+	net_turns(&net, 12);
+	net.w->now_ns += SECOND / 2;
+	net_turns(&net, 12);
+	assert_int_equal(net_count(&net, CTR_PUSH_RESENT), 0);
+	net.w->now_ns += SECOND;
+	net_turns(&net, 12);
+	assert_true(net_count(&net, CTR_PUSH_RESENT) > 0);
+	assert_int_equal(net_count(&net, CTR_ROUTE_DEADLINE), 0);
+	net.w->now_ns += SECOND;
+	net_turns(&net, 12);
+	assert_int_equal(net_count(&net, CTR_ROUTE_DEADLINE), ONLINE);
+	net_close(&net);
+}
+
+static void settings_that_cannot_be_held_are_refused(void **state) WORKER_ONLY CONTROL_ONLY;
+static void settings_that_cannot_be_held_are_refused(void **state)
+{
+	struct node_settings good, s;
+
+	start(1, true);
+	node_settings_of(&net.node->params, &good);
+#define REFUSED(change) \
+	do { \
+		s = good; \
+		change; \
+		assert_int_equal(node_control_reload(net.node, &s), -EINVAL); \
+	} while (0)
+	REFUSED(s.keys.count = 0);  // authentication cannot be switched off
+	REFUSED(s.keys.count = 3);
+	REFUSED(s.keys.send = 1);
+	REFUSED(s.push_timeout_ns = 0);
+	REFUSED(s.retry_max_ns = s.push_timeout_ns - 1);
+	REFUSED(s.receipt_timeout_ns = 0);
+	REFUSED(s.deadline_ns = s.deadline_max_ns + 1);
+	REFUSED(s.deadline_max_ns = net.node->params.window_age_ns + 1);
+	assert_true(node_control_reloaded(net.node));
+	net_close(&net);
+}
+
+// A full ring delays them; the last ones count.
+static void settings_reach_every_worker_however_full_its_ring(
+	void **state) WORKER_ONLY CONTROL_ONLY;
+static void settings_reach_every_worker_however_full_its_ring(void **state)
+{
+	struct node_settings settings;
+
+	start(2, true);
+	node_settings_of(&net.node->params, &settings);
+	for (uint32_t i = 0; i < 500; i++) {
+		settings.receipt_timeout_ns = (1 + i) * SECOND;
+		assert_int_equal(node_control_reload(net.node, &settings), 0);
+	}
+	assert_false(node_control_reloaded(net.node));
+	net_turns(&net, 4);
+	assert_true(node_control_reloaded(net.node));
+	net_turns(&net, 4);
+	settings.keys.key[0][0] ^= 1;
+	assert_int_equal(node_control_reload(net.node, &settings), 0);
+	net_turns(&net, 1);
+	for (uint32_t w = 0; w < 2; w++)
+		assert_memory_equal(
+			&node_worker_of(net.node, w)->keys, &settings.keys, sizeof(settings.keys));
+	net_close(&net);
+}
+
+static void check_limit(const char *name, uint64_t used) CONTROL_ONLY;
+static void check_limit(const char *name, uint64_t used)
+{
+	struct node_limit limit[16];
+	const uint32_t n = node_limits(net.node, limit, 16);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (strcmp(limit[i].name, name) == 0)
+			assert_int_equal(limit[i].used, used);
+}
+
 static void statistics_and_limits_follow(void **state) WORKER_ONLY CONTROL_ONLY;
 static void statistics_and_limits_follow(void **state)
 {
 	struct node_worker_stats stats;
 	struct node_limit limit[16];
-	uint32_t n;
+	struct wire_publish m;
+	uint32_t n, rows = 0;
 
 	start(1, false);
 	node_worker_turn_took(node_worker_of(net.node, 0), 700);
@@ -240,7 +410,20 @@ static void statistics_and_limits_follow(void **state)
 			assert_int_equal(limit[i].used, CHANNELS);
 		if (strcmp(limit[i].name, "senders") == 0)
 			assert_int_equal(limit[i].used, 3);
+		rows += strcmp(limit[i].name, "backlog") == 0 ||
+			strcmp(limit[i].name, "parked_per_channel") == 0 ||
+			strcmp(limit[i].name, "window") == 0 ||
+			strcmp(limit[i].name, "payload") == 0;
 	}
+	assert_int_equal(rows, 4);
+	check_limit("window", 0);
+	check_limit("payload", 0);
+	m = net_message(&net.client[2], "room0", 1, WIRE_ACK_GATEWAY, 123);
+	net_publish(&net, &net.client[2], &m);
+	net_turns(&net, 12);
+	check_limit("window", 1);
+	check_limit("payload", 123);
+	check_limit("parked_per_channel", 1);
 	assert_int_equal(node_limits(net.node, limit, 2), 2);
 	net_close(&net);
 }
@@ -296,11 +479,15 @@ int main(void)
 		cmocka_unit_test(four_workers),
 		cmocka_unit_test(everything_arrives_on_the_wrong_queue),
 		cmocka_unit_test(publish_to_the_wrong_port_reaches_the_channels_worker),
-		cmocka_unit_test(large_publish_to_the_wrong_port_is_refused),
+		cmocka_unit_test(large_publish_to_the_wrong_port_reaches_the_channels_worker),
 		cmocka_unit_test(removed_member_gets_nothing_after_the_change_is_applied),
 		cmocka_unit_test(gateway_that_leaves_ends_its_routes),
 		cmocka_unit_test(resend_of_a_large_publish_is_answered_again),
 		cmocka_unit_test(statistics_and_limits_follow),
+		cmocka_unit_test(keys_rotate_under_traffic_and_nothing_is_lost),
+		cmocka_unit_test(new_times_are_acted_on),
+		cmocka_unit_test(settings_that_cannot_be_held_are_refused),
+		cmocka_unit_test(settings_reach_every_worker_however_full_its_ring),
 		cmocka_unit_test(bad_parameters_are_named),
 	};
 

@@ -7,6 +7,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "store_cluster.h"
+
 CONTROL_ONLY static void ready_comes_after_every_channel_was_read(void **state)
 {
 	struct world *w;
@@ -100,6 +102,35 @@ CONTROL_ONLY static void a_version_the_read_found_ahead_of_the_feed_never_goes_b
 		assert_int_equal(world_deliver(w, 1), 0);
 	}
 	assert_int_equal(world_channel(w, "a")->smv, 3);
+	world_close(w);
+}
+
+CONTROL_ONLY static void rows_of_the_cluster_move_the_commit_and_no_channel(void **state)
+{
+	const struct store_node row = {.id = 9,
+		.revision = 2,
+		.state = STORE_NODE_ACTIVE,
+		.address_len = 1,
+		.address = "h"};
+	struct world *w = world_open();
+	struct store_feed_frame hello, frame = {.type = STORE_FEED_DELTA, .commit = 2};
+	uint8_t body[256];
+
+	(void)state;
+	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "ann");
+	world_ready(w);
+	frame.delta = (struct store_delta){.commit = 2, .kind = STORE_DELTA_NODE, .body = body};
+	frame.delta.body_bytes = (uint32_t)store_node_encode(&row, body, sizeof(body));
+	assert_int_equal(node_control_feed(w->node, &frame, w->now_ns), 0);
+	node_control_feed_hello(w->node, &hello);
+	assert_int_equal(hello.commit, 2);
+	world_step(w, 1);
+	assert_int_equal(node_control_applied(w->node), 2);
+	assert_true(node_control_ready(w->node));
+	assert_int_equal(world_channel(w, "a")->smv, 1);
+	assert_int_equal(channel_table_count(w->node->channels), 1);
+	// It counts like any other: again is a break.
+	assert_int_equal(node_control_feed(w->node, &frame, w->now_ns), -EPROTO);
 	world_close(w);
 }
 
@@ -566,6 +597,40 @@ CONTROL_ONLY static void a_channel_without_room_is_found_when_there_is_room(void
 	world_close(w);
 }
 
+// The table is as full as can be and lacks nothing: others do not exist, and their publishers are told so.
+CONTROL_ONLY static void a_table_at_its_limit_that_lacks_nothing_is_complete(void **state)
+{
+	struct world *w;
+
+	(void)state;
+	world_params.channels = 2;
+	w = world_open();
+	world_params.channels = 64;
+	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "ann");
+	world_do(w, STORE_ADD, STORE_MEMBERS, "b", "ann");
+	world_ready(w);
+	assert_true(atomic_load(&w->node->channels->complete));
+	world_do(w, STORE_ADD, STORE_MEMBERS, "c", "ann");
+	world_do(w, STORE_ADD, STORE_MEMBERS, "d", "ann");
+	assert_int_equal(world_deliver(w, 10), 0);
+	assert_false(atomic_load(&w->node->channels->complete));
+	world_do(w, STORE_CHANNEL_REMOVE, 0, "c", NULL);
+	assert_int_equal(world_deliver(w, 10), 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		w->now_ns += SECOND;
+		world_step(w, 4);
+	}
+	assert_false(atomic_load(&w->node->channels->complete));  // d is still lacking
+	world_do(w, STORE_CHANNEL_REMOVE, 0, "d", NULL);
+	assert_int_equal(world_deliver(w, 10), 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		w->now_ns += SECOND;
+		world_step(w, 4);
+	}
+	assert_true(atomic_load(&w->node->channels->complete));
+	world_close(w);
+}
+
 CONTROL_ONLY static void a_full_uid_table_makes_the_tag_stale(void **state)
 {
 	struct world *w;
@@ -647,6 +712,7 @@ int main(void)
 		cmocka_unit_test(a_version_the_read_found_ahead_of_the_feed_never_goes_back),
 		cmocka_unit_test(channels_another_history_never_had_are_taken_out),
 		cmocka_unit_test(a_gap_breaks_off_and_the_next_hello_asks_for_everything),
+		cmocka_unit_test(rows_of_the_cluster_move_the_commit_and_no_channel),
 		cmocka_unit_test(a_repeated_delta_is_a_break_too),
 		cmocka_unit_test(a_short_break_is_resumed_where_it_was),
 		cmocka_unit_test(a_foreign_history_is_not_resumed),
@@ -664,6 +730,7 @@ int main(void)
 		cmocka_unit_test(a_removed_channel_comes_back_with_a_greater_version),
 		cmocka_unit_test(the_channel_limit_refuses_new_channels_and_counts),
 		cmocka_unit_test(a_channel_without_room_is_found_when_there_is_room),
+		cmocka_unit_test(a_table_at_its_limit_that_lacks_nothing_is_complete),
 		cmocka_unit_test(a_full_uid_table_makes_the_tag_stale),
 		cmocka_unit_test(f21_a_commit_counts_as_applied_after_a_grace_period),
 		cmocka_unit_test(f21_a_commit_waits_for_the_slowest_core),

@@ -197,7 +197,7 @@ static void bodies_that_do_not_parse(void **state)
 static void strangers_do_not_push_known_senders_out(void **state) WORKER_ONLY CONTROL_ONLY;
 static void strangers_do_not_push_known_senders_out(void **state)
 {
-	struct node_senders *senders = node_senders_create(16);
+	struct node_senders *senders = node_senders_create(16, 16);
 	struct wire_header h = {.sender = 1, .boot = 1};
 	struct node_sender *known, *s;
 	uint64_t now = SECOND;
@@ -224,7 +224,7 @@ static void a_table_full_of_known_senders_refuses_until_one_is_idle(
 	void **state) WORKER_ONLY CONTROL_ONLY;
 static void a_table_full_of_known_senders_refuses_until_one_is_idle(void **state)
 {
-	struct node_senders *senders = node_senders_create(16);
+	struct node_senders *senders = node_senders_create(16, 16);
 	struct wire_header h = {.boot = 1};
 	uint32_t known = 0;
 
@@ -252,7 +252,7 @@ static void full_sender_table_is_a_counted_drop(void **state)
 	start(1, false);
 	for (uint64_t id = 1000; id < 1200; id++) {
 		struct net_client c = {
-			.id = id, .boot = 1, .addr = {.ip = 0x0a000003, .port = 6000}};
+			.id = id, .boot = 1, .addr = {.ip = (uint32_t)id, .port = 6000}};
 
 		c.cookie = wire_cookie(world_params.cookie_secret, c.addr, c.id, c.boot);
 		net_hello(&net, &c, WIRE_ROLE_PUBLISHER, 0);
@@ -262,6 +262,78 @@ static void full_sender_table_is_a_counted_drop(void **state)
 	assert_int_equal(
 		net_count(&net, CTR_DROP_SENDERS_FULL) + net_count(&net, CTR_HELLO), joined);
 	assert_true(net_count(&net, CTR_DROP_SENDERS_FULL) >= joined - 64);
+	stop();
+}
+
+static void one_address_without_keys_keeps_nobody_else_out(void **state) WORKER_ONLY CONTROL_ONLY;
+static void one_address_without_keys_keeps_nobody_else_out(void **state)
+{
+	start(1, false);
+	for (uint64_t id = 1000; id < 1500; id++) {
+		struct net_client c = {.id = id,
+			.boot = 1,
+			.addr = {.ip = 0x0a000063, .port = (uint16_t)(6000 + id)}};
+
+		c.cookie = wire_cookie(world_params.cookie_secret, c.addr, c.id, c.boot);
+		net_hello(&net, &c, WIRE_ROLE_PUBLISHER, 0);
+		net_turn(&net);
+	}
+	assert_true(net_count(&net, CTR_SENDER_SHARE) >= 500 - 16 - 64);
+	for (uint32_t i = 0; i < NET_CLIENTS; i++) {
+		struct wire_publish m = net_message(&net.client[i], "r", 1 + i, WIRE_ACK_NONE, 0);
+
+		net_join(&net, &net.client[i], WIRE_ROLE_PUBLISHER);
+		assert_int_equal(net.client[i].hello.status, WIRE_OK);
+		m.cookie = net.client[i].cookie;
+		net_publish(&net, &net.client[i], &m);
+		net_turns(&net, 2);
+		assert_int_equal(net.client[i].ack.status, WIRE_UNKNOWN_CHANNEL);
+	}
+	assert_int_equal(net_count(&net, CTR_DROP_SENDERS_FULL), 0);
+	stop();
+}
+
+// The replay entry of a recorded datagram does not live for ever.
+static void recorded_hello_without_its_replay_entry_ends_no_newer_boot(
+	void **state) WORKER_ONLY CONTROL_ONLY;
+static void recorded_hello_without_its_replay_entry_ends_no_newer_boot(void **state)
+{
+	uint8_t body[64], recorded[200];
+	struct wire_buf out = {.p = body, .cap = sizeof(body), .ok = true};
+	struct presence *presence;
+	uint16_t len;
+
+	start(1, true);
+	presence = node_presence(net.node);
+	net_hello(&net, gateway, WIRE_ROLE_GATEWAY, 0);
+	net_turns(&net, 2);
+	assert_true(wire_put_hello(&out, &(struct wire_hello){.role = WIRE_ROLE_GATEWAY,
+						 .version_min = 1,
+						 .version_max = 1,
+						 .mtu = 1500,
+						 .cookie = gateway->cookie}));
+	len = net_build(&net, gateway, WIRE_HELLO, body, out.len, recorded);
+	net_raw(&net, gateway->addr, NET_BASE, recorded, len);
+	net_turns(&net, 2);
+	assert_int_equal(gateway->hello.status, WIRE_OK);
+	gateway->boot = 2000;
+	gateway->hellos = 0;
+	gateway->cookie = 0;
+	net_join(&net, gateway, WIRE_ROLE_GATEWAY);
+	assert_int_not_equal(presence_gateway_find(presence, gateway->id, 2000), 0);
+	net_raw(&net, gateway->addr, NET_BASE, recorded, len);
+	expect_drop(CTR_DROP_REPLAY);
+	for (uint64_t id = 1000; id < 1500; id++) {
+		struct net_client c = {
+			.id = id, .boot = 1, .addr = {.ip = (uint32_t)id, .port = 9}};
+
+		net_hello(&net, &c, WIRE_ROLE_PUBLISHER, 0);
+		net_turn(&net);
+	}
+	net_raw(&net, gateway->addr, NET_BASE, recorded, len);
+	expect_drop(CTR_COUNT);  // none: it is taken for new
+	assert_int_not_equal(presence_gateway_find(presence, gateway->id, 2000), 0);
+	assert_int_equal(presence_gateway_find(presence, gateway->id, 1000), 0);
 	stop();
 }
 
@@ -346,7 +418,8 @@ static void answers_to_pushes_nobody_sent(void **state)
 	stop();
 }
 
-static void put_segment(uint32_t frame, uint16_t index, uint16_t count, uint8_t type, uint8_t fill)
+static void put_segment_of(struct net_client *c, uint32_t frame, uint16_t index, uint16_t count,
+	uint8_t type, uint8_t fill)
 {
 	uint8_t part[100], p[200];
 	struct wire_buf out = {.p = p, .cap = sizeof(p), .ok = true};
@@ -362,7 +435,70 @@ static void put_segment(uint32_t frame, uint16_t index, uint16_t count, uint8_t 
 
 	memset(part, fill, sizeof(part));
 	assert_true(wire_put_segment(&out, &m));
-	net_send(&net, publisher, 0, WIRE_SEGMENT, p, out.len);
+	net_send(&net, c, 0, WIRE_SEGMENT, p, out.len);
+}
+
+static void put_segment(uint32_t frame, uint16_t index, uint16_t count, uint8_t type, uint8_t fill)
+{
+	put_segment_of(publisher, frame, index, count, type, fill);
+}
+
+// A publisher sends a message of 60 KiB while `hostile` first segments come before each of its own.
+static void large_message_arrives_beside(
+	bool spoofed, struct net_client *hostile, uint32_t hostiles) WORKER_ONLY CONTROL_ONLY;
+static void large_message_arrives_beside(
+	bool spoofed, struct net_client *hostile, uint32_t hostiles)
+{
+	const uint32_t sent = net.client[2].acks;
+	struct wire_publish m;
+
+	net_join(&net, publisher, WIRE_ROLE_PUBLISHER);
+	for (uint32_t f = 0; f < 200; f++) {
+		struct net_client *c = &hostile[f % hostiles];
+
+		if (spoofed)
+			c->addr.ip = 0x0b000000 + f;
+		put_segment_of(c, f, 0, 3, WIRE_PUBLISH, 0);
+		net_turn(&net);
+	}
+	m = net_message(publisher, "room", 1, WIRE_ACK_GATEWAY, 60 * 1024);
+	net_publish(&net, publisher, &m);
+	net_turns(&net, 12);
+	assert_int_equal(publisher->acks, sent + 1);
+	assert_int_equal(publisher->ack.status, WIRE_OK);
+	assert_true(net_count(&net, CTR_DROP_REASSEMBLY_SHARE) > 0);
+	assert_int_equal(net_count(&net, CTR_DROP_REASSEMBLY_FULL), 0);
+}
+
+static void sender_that_begins_frames_stops_no_other(void **state) WORKER_ONLY CONTROL_ONLY;
+static void sender_that_begins_frames_stops_no_other(void **state)
+{
+	start(1, true);
+	large_message_arrives_beside(false, &net.client[5], 1);
+	stop();
+}
+
+static void strangers_that_begin_frames_stop_nobody(void **state) WORKER_ONLY CONTROL_ONLY;
+static void strangers_that_begin_frames_stop_nobody(void **state)
+{
+	start(1, false);
+	large_message_arrives_beside(true, &net.client[3], 4);
+	stop();
+}
+
+// Whoever owns an address can prove any number of senders there.
+static void proven_senders_of_one_address_stop_no_other(void **state) WORKER_ONLY CONTROL_ONLY;
+static void proven_senders_of_one_address_stop_no_other(void **state)
+{
+	start(1, false);
+	for (uint32_t i = 3; i < 8; i++) {
+		net.client[i].addr =
+			(struct net_addr){.ip = 0x0a0000aa, .port = (uint16_t)(7000 + i)};
+		net_join(&net, &net.client[i], WIRE_ROLE_PUBLISHER);
+		assert_int_equal(net.client[i].hello.status, WIRE_OK);
+	}
+	large_message_arrives_beside(false, &net.client[3], 5);
+	stop();
 }
 
 static void segments_that_disagree_or_find_no_room(void **state) WORKER_ONLY CONTROL_ONLY;
@@ -377,10 +513,17 @@ static void segments_that_disagree_or_find_no_room(void **state)
 	expect_drop(CTR_DROP_SEGMENT);
 	put_segment(2, 0, 3, WIRE_PUBLISH, 1);
 	expect_drop(CTR_DROP_SEGMENT);
-	for (uint32_t f = 3; f < 10; f++)
-		put_segment(f, 0, 3, WIRE_PUBLISH, 0);
+	// A quarter of the 8 frames is its share, four senders have them all.
+	put_segment(3, 0, 3, WIRE_PUBLISH, 0);
 	net_turn(&net);
-	put_segment(10, 0, 3, WIRE_PUBLISH, 0);
+	put_segment(4, 0, 3, WIRE_PUBLISH, 0);
+	expect_drop(CTR_DROP_REASSEMBLY_SHARE);
+	for (uint32_t other = 3; other < 6; other++) {
+		put_segment_of(&net.client[other], 1, 0, 3, WIRE_PUBLISH, 0);
+		put_segment_of(&net.client[other], 2, 0, 3, WIRE_PUBLISH, 0);
+	}
+	net_turn(&net);
+	put_segment_of(&net.client[6], 1, 0, 3, WIRE_PUBLISH, 0);
 	expect_drop(CTR_DROP_REASSEMBLY_FULL);
 	assert_true(node_worker_next_ns(node_worker_of(net.node, 0)) <= net.w->now_ns + SECOND);
 	net.w->now_ns += 10 * SECOND;
@@ -482,10 +625,15 @@ int main(void)
 		cmocka_unit_test(strangers_do_not_push_known_senders_out),
 		cmocka_unit_test(a_table_full_of_known_senders_refuses_until_one_is_idle),
 		cmocka_unit_test(full_sender_table_is_a_counted_drop),
+		cmocka_unit_test(one_address_without_keys_keeps_nobody_else_out),
+		cmocka_unit_test(recorded_hello_without_its_replay_entry_ends_no_newer_boot),
 		cmocka_unit_test(publish_without_a_proven_address),
 		cmocka_unit_test(no_answer_is_larger_than_what_a_stranger_sent),
 		cmocka_unit_test(answers_to_pushes_nobody_sent),
 		cmocka_unit_test(segments_that_disagree_or_find_no_room),
+		cmocka_unit_test(sender_that_begins_frames_stops_no_other),
+		cmocka_unit_test(strangers_that_begin_frames_stop_nobody),
+		cmocka_unit_test(proven_senders_of_one_address_stop_no_other),
 		cmocka_unit_test(full_rings_are_counted_and_lose_only_what_does_not_fit),
 		cmocka_unit_test(no_buffer_for_an_answer_is_counted),
 		cmocka_unit_test(random_bytes_harm_nothing),

@@ -273,6 +273,29 @@ static void another_version_is_told_apart(void **state)
 	free(b.p);
 }
 
+static void other_limits_and_clusters_do_not_fit(void **state)
+{
+	const struct buffer b = encode(map, NULL);
+	struct store_snapshot_info info;
+	const char *why;
+
+	(void)state;
+	assert_int_equal(store_snapshot_check(b.p, b.len, &info, &why), 0);
+	free(b.p);
+	assert_int_equal(store_snapshot_fits(&info, 7, &limits, &why), 0);
+	assert_int_equal(store_snapshot_fits(&info, 8, &limits, &why), -EPROTO);
+	for (uint32_t i = 0; i < 5; i++) {
+		struct store_limits other = limits;
+
+		other.dedup_commits += i == 0;
+		other.stages += i == 1;
+		other.stage_commits += i == 2;
+		other.fold_rows += i == 3;
+		other.journal_commits += i == 4;  // decides nothing
+		assert_int_equal(store_snapshot_fits(&info, 7, &other, &why), i == 4 ? 0 : -EPROTO);
+	}
+}
+
 static void seal(const struct buffer *b)
 {
 	const uint32_t crc = store_crc32c(0, b->p, b->len - 4);
@@ -330,15 +353,25 @@ static void rows_out_of_order_and_foreign_rows_are_refused(void **state)
 	free(b.p);
 	store_map_destroy(odd);
 
-	// The first two rows of META: "format", then "state". With the 's' made an 'a' the order is wrong.
-	const struct buffer c = encode(map, NULL);
-	uint8_t *at = memmem(c.p, 200, "state", 5);
+	// Members b and c of one list: the second row is one byte behind the 13 that both share, and the value
+	// before. As a it is a sound row, too low; as b it is there twice.
+	struct store_bench bench;
+
+	store_bench_open(&bench);
+	store_bench_do(&bench, STORE_ADD, "g", "b c");
+
+	const struct buffer c = encode(bench.map, NULL);
+	uint8_t *at = memmem(c.p, c.len, "\1\15c", 4);
 
 	assert_non_null(at);
-	*at = 'a';
-	seal(&c);
-	assert_int_equal(store_snapshot_check(c.p, c.len, &info, &why), -EUCLEAN);
+	for (uint8_t to = 'a'; to <= 'd'; to++) {
+		at[2] = to;
+		seal(&c);
+		assert_int_equal(
+			store_snapshot_check(c.p, c.len, &info, &why), to < 'c' ? -EUCLEAN : 0);
+	}
 	free(c.p);
+	store_bench_close(&bench);
 }
 
 static void faults_of_sink_and_backend_come_out(void **state)
@@ -389,6 +422,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(cut_anywhere_it_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(any_flipped_byte_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(another_version_is_told_apart, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			other_limits_and_clusters_do_not_fit, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			damage_under_a_right_checksum_stays_within_the_bytes, setup, teardown),
 		cmocka_unit_test_setup_teardown(

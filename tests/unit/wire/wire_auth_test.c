@@ -145,6 +145,18 @@ static void cookie_depends_on_everything_it_proves(void **state)
 		c, wire_cookie(secret, (struct net_addr){.ip = 0x0a000001, .port = 98}, 1, 2));
 	assert_int_not_equal(c, wire_cookie(secret, a, 2, 2));
 	assert_int_not_equal(c, wire_cookie(secret, a, 1, 3));
+	const struct net_addr b = {.ip = 7, .port = 8};
+	const uint64_t h = wire_challenge(secret, a, 1, 2, 3, b, 4);
+
+	assert_int_equal(h, wire_challenge(secret, a, 1, 2, 3, b, 4));
+	assert_int_not_equal(h, c);
+	assert_int_not_equal(h, wire_challenge(other, a, 1, 2, 3, b, 4));
+	assert_int_not_equal(h, wire_challenge(secret, b, 1, 2, 3, b, 4));
+	assert_int_not_equal(h, wire_challenge(secret, a, 9, 2, 3, b, 4));
+	assert_int_not_equal(h, wire_challenge(secret, a, 1, 9, 3, b, 4));
+	assert_int_not_equal(h, wire_challenge(secret, a, 1, 2, 9, b, 4));
+	assert_int_not_equal(h, wire_challenge(secret, a, 1, 2, 3, a, 4));
+	assert_int_not_equal(h, wire_challenge(secret, a, 1, 2, 3, b, 9));
 	(void)state;
 }
 

@@ -312,6 +312,80 @@ static void limits_of_creation_are_checked(void **state)
 	(void)state;
 }
 
+static void owner_has_its_share_and_leaves_the_rest(void **state)
+{
+	struct wire_reassembly *const r = wire_reassembly_create(8, TIMEOUT);
+	struct wire_header other = peer;
+	struct wire_view frame;
+	uint32_t handle;
+	uint8_t byte[10] = {0};
+	struct wire_segment first = {
+		.type = WIRE_PUBLISH, .count = 2, .total = 20, .part = {.p = byte, .len = 10}};
+	struct wire_segment last = {.type = WIRE_PUBLISH,
+		.index = 1,
+		.count = 2,
+		.total = 20,
+		.offset = 10,
+		.part = {.p = byte, .len = 10}};
+
+	(void)state;
+	wire_reassembly_share(r, 2);
+	for (uint32_t f = 1; f <= 5; f++) {
+		first.frame_id = f;
+		assert_int_equal(wire_reassembly_add(r, &peer, &first, 0, &frame, &handle),
+			f <= 2 ? WIRE_PART_MORE : WIRE_PART_SHARE);
+	}
+	other.sender++;
+	assert_int_equal(
+		wire_reassembly_add(r, &other, &first, 0, &frame, &handle), WIRE_PART_MORE);
+	// Under another owner's name the same sender has more.
+	assert_int_equal(wire_reassembly_add_owned(r, 77, &peer, &first, 0, &frame, &handle),
+		WIRE_PART_MORE);
+	// A complete one counts until it is released.
+	last.frame_id = 1;
+	assert_int_equal(
+		wire_reassembly_add(r, &peer, &last, 0, &frame, &handle), WIRE_PART_COMPLETE);
+	first.frame_id = 6;
+	assert_int_equal(
+		wire_reassembly_add(r, &peer, &first, 0, &frame, &(uint32_t){0}), WIRE_PART_SHARE);
+	wire_reassembly_release(r, handle);
+	assert_int_equal(wire_reassembly_add(r, &peer, &first, 0, &frame, &handle), WIRE_PART_MORE);
+	first.frame_id = 7;
+	assert_int_equal(
+		wire_reassembly_add(r, &peer, &first, 0, &frame, &handle), WIRE_PART_SHARE);
+	// What it has is too old: it goes.
+	assert_int_equal(wire_reassembly_add(r, &peer, &first, TIMEOUT + 1, &frame, &handle),
+		WIRE_PART_MORE);
+	wire_reassembly_destroy(r);
+}
+
+static void forgotten_frame_is_made_again(void **state)
+{
+	struct wire_reassembly *const r = wire_reassembly_create(2, TIMEOUT);
+	uint8_t byte[10] = {0};
+	struct wire_segment part = {.frame_id = 1,
+		.type = WIRE_PUBLISH,
+		.count = 2,
+		.total = 20,
+		.part = {.p = byte, .len = 10}};
+	struct wire_view frame;
+	uint32_t handle;
+
+	(void)state;
+	for (int round = 0; round < 3; round++) {
+		part.index = 0;
+		part.offset = 0;
+		assert_int_equal(
+			wire_reassembly_add(r, &peer, &part, 0, &frame, &handle), WIRE_PART_MORE);
+		part.index = 1;
+		part.offset = 10;
+		assert_int_equal(wire_reassembly_add(r, &peer, &part, 0, &frame, &handle),
+			WIRE_PART_COMPLETE);
+		wire_reassembly_forget(r, handle);
+	}
+	wire_reassembly_destroy(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -329,6 +403,8 @@ int main(void)
 		cmocka_unit_test(frames_that_never_complete_are_given_up),
 		cmocka_unit_test(the_oldest_expired_frame_makes_room),
 		cmocka_unit_test(many_frames_interleave),
+		cmocka_unit_test(owner_has_its_share_and_leaves_the_rest),
+		cmocka_unit_test(forgotten_frame_is_made_again),
 		cmocka_unit_test(limits_of_creation_are_checked),
 	};
 

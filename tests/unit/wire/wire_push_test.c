@@ -224,6 +224,35 @@ static void lengths_are_exact(void **state)
 	(void)state;
 }
 
+// Answers are not segmented: what a datagram does not hold cannot be said, and is not read either.
+static void positions_of_an_answer_end_with_its_datagram(void **state)
+{
+	static uint8_t positions[2 * FRAME_ROUTES_MAX], body[MTU_MAX];
+	const uint32_t cap = 1500 - WIRE_UDP_OVERHEAD - WIRE_HEADER_BYTES - WIRE_TAG_BYTES;
+	const uint16_t most = (uint16_t)((cap - 16) / 2);
+	struct wire_push_ack ack = {.push_id = 1, .push_gen = 1, .accepted = 1}, got;
+	struct wire_buf out;
+
+	(void)state;
+	for (uint32_t k = 0; k < 2u; k++) {
+		ack.retryable = (uint16_t)(most + k);
+		ack.positions = (struct wire_view){.p = positions, .len = 2u * ack.retryable};
+		out = (struct wire_buf){.p = body, .cap = cap, .ok = true};
+		assert_int_equal(wire_put_push_ack(&out, &ack), k == 0);
+		if (k == 0)
+			assert_int_equal(
+				wire_get_push_ack((struct wire_view){body, out.len}, &got), 0);
+	}
+	// Counts that claim more than came, up to the most a push has and beyond it.
+	for (uint32_t claimed = 1; claimed <= 65535; claimed += claimed < 5000 ? 1 : 4999) {
+		body[10] = (uint8_t)claimed;
+		body[11] = (uint8_t)(claimed >> 8);
+		assert_int_equal(
+			wire_get_push_ack((struct wire_view){body, 16 + 2u * most}, &got) == 0,
+			claimed == most);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -236,6 +265,7 @@ int main(void)
 		cmocka_unit_test(receipt_survives_the_round_trip),
 		cmocka_unit_test(bad_receipt_fields_are_refused),
 		cmocka_unit_test(builders_refuse_what_parsers_refuse),
+		cmocka_unit_test(positions_of_an_answer_end_with_its_datagram),
 		cmocka_unit_test(lengths_are_exact),
 	};
 
