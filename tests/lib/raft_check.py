@@ -167,9 +167,19 @@ def judge_members(node, load, alone):
                     channel, len(uids - (found or set())), len((found or set()) - uids)))
 
 
+def sanitizer_reports(group):
+    """What a build with sanitizers has to say, in the life at hand or one before."""
+    for node in group.nodes:
+        for word in ("AddressSanitizer", "LeakSanitizer", "runtime error:"):
+            log = node.log_tail(1 << 30)
+            if word in log:
+                raise lab.Failure("%s: %s" % (node.name, log[log.index(word):][:3000]))
+
+
 def judge(group, load, nodes=None, seconds=60, alone=True):
     """Everything, of all running nodes. `alone`: the load made all changes there are."""
     nodes = nodes or [node for node in group.nodes if node.running()]
+    sanitizer_reports(group)
     group.wait_equal(seconds, nodes)
     done = load.done()
     digest = digests(nodes)

@@ -83,8 +83,8 @@ def f09_disk_full(run):
     for _ in range(run.count(1, 3)):
         for number in range(3):
             leader = supervisor.watch("a leader", group.leader, 30)
-            node = leader if number == 1 else next(n for n in group.nodes if n is not leader and (
-                n not in done or len(done) == 3))
+            others = sorted((n for n in group.nodes if n is not leader), key=lambda n: n in done)
+            node = leader if number == 1 else others[0]
             done.add(node)
             filler, since = Filler(node), time.monotonic()
             code = until_it_leaves(group, supervisor, load, node, filler)

@@ -73,14 +73,15 @@ def quantile(load, since, part):
 def f13_install(run):
     """200 k rows (full: 10 M): import, snapshot, install on a new node under load, restart."""
     rows = run.count(200000, 10000000)
-    group = run.group(options=["--snapshot-entries", "2048", "--snapshot-trailing", "64", "--map-size",
-                               str(32 << 30)], disk_bytes=None).grow(2)
+    group = run.group(disk_bytes=None, options=[
+        "--snapshot-entries", "2048" if run.full else "256", "--snapshot-trailing", "64", "--map-size",
+        str(32 << 30)]).grow(2)
     leader = group.wait_leader()
     lab.say("import of %d rows: %.0f rows/s" % (rows, fill(run, group, leader, rows)))
     started = time.monotonic()
     load = Load(run.stack, group.nodes[:2], writers=4, seed=run.seed, pause=0.002, channels=4).start()
     leader = snapshot_now(group, load)
-    lab.say("snapshot under load: %.2f s, %.1f MB; live p99 %.1f ms, longest gap %.3f s" % (
+    lab.say("the next snapshot under load: there after %.2f s, %.1f MB; live p99 %.1f ms, longest gap %.3f s" % (
         time.monotonic() - started, leader.status()["snapshot_bytes"] / 1e6,
         1e3 * quantile(load, started, 0.99), load.gap(started)))
     fresh = group.add().start()

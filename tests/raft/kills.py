@@ -75,6 +75,19 @@ def f03_kills_snapshots(run):
     lab.say("snapshots at log index %s" % taken)
 
 
+def f25_kills_sanitized(run):
+    """F3 with a tagcast-metad that was built with sanitizers (--metad)."""
+    if not run.args.metad:
+        raise lab.Failure("--metad: a tagcast-metad built with sanitizers")
+    with open(run.args.metad, "rb") as program:
+        if b"AddressSanitizer" not in program.read():
+            raise lab.Failure("%s was built without sanitizers" % run.args.metad)
+    group = run.group()
+    group.voters = 3
+    group.grow(3, 1)
+    storm(run, group, run.count(8, 60))
+
+
 def election_after_kill(run):
     """The leader is killed again and again: until another leads, and until a change is acknowledged."""
     group = run.group(disk_bytes=None).grow(3)
@@ -166,5 +179,5 @@ def f24_graceful_stop(run):
 
 if __name__ == "__main__":
     sys.exit(raft_lab.run_test({f.__name__: f for f in (
-        f03_kills, f03_kills_snapshots, election_after_kill, f17_retry_applies_once, f24_graceful_stop)},
+        f03_kills, f03_kills_snapshots, f25_kills_sanitized, election_after_kill, f17_retry_applies_once, f24_graceful_stop)},
         __doc__, sys.argv[1:]))
