@@ -5,8 +5,9 @@
 // _exit: the log is intact on disk, a restart is the repair.
 //
 //   raft_cons.c      open, start, turn, stop; the cons_ops
+//   raft_load.c      what was loaded against what was promised, acknowledged and applied
 //   raft_core.c      tokens and their answers; entries and barriers on the leader
-//   raft_guard.*     our raft_io around the library's: stored position, leader's barrier, held messages
+//   raft_guard*      our raft_io around the library's: stored position, leader's barrier, held messages
 //   raft_fsm.c       entries in, copied to a queue and offered to the consumer in bounded turns; snapshots
 //   raft_nudge.c     followers hear of commits at once
 //   raft_files.c     the folder: library version, lock, free space, files not to be loaded

@@ -195,32 +195,62 @@ int files_remove_library(const char *dir)
 	return rc < 0 ? rc : 0;
 }
 
-// Returns: 1 when some byte is not 0, 0, or -errno.
-static int holds_something(int fd)
+// Does the file, `len` bytes of it, end with a batch of entries? Layout (libraft, raft/uv.h): u64 format 1,
+// then batches of u32 and u32 checksums, u64 count n, n times {u64 term, u8 type, 3 unused, u32 length} and
+// the entries' bytes.
+static bool ends_with_batch(const uint8_t *p, size_t len)
 {
-	uint8_t buf[65536];
-	ssize_t n;
+	size_t at = 8;
 
-	while ((n = read(fd, buf, sizeof(buf))) > 0)
-		for (ssize_t i = 0; i < n; i++)
-			if (buf[i] != 0)
-				return 1;
-	return n < 0 ? -errno : 0;
+	while (at < len) {
+		uint64_t count, need = 16;
+
+		if (len - at < 16)
+			return false;
+		memcpy(&count, p + at + 8, sizeof(count));
+		if (count == 0 || count > (len - at - 16) / 16)
+			return false;
+		for (uint64_t i = 0; i < count; i++) {
+			uint32_t bytes;
+
+			memcpy(&bytes, p + at + 16 + 16 * i + 12, sizeof(bytes));
+			need += 16 + (uint64_t)bytes;
+		}
+		if (need > len - at)
+			return false;
+		at += need;
+	}
+	return at == len;
 }
 
-// An open log file is made at its full size before anything is in it. The library falls over one that ends
-// inside an entry. (Nothing but zeros, or nothing at all: it ended while it was being made.)
+static bool all_zero(const uint8_t *p, size_t len)
+{
+	return len == 0 || (p[0] == 0 && memcmp(p, p + 1, len - 1) == 0);
+}
+
+// An open log file is made at its full size before anything is in it, and cut to what is in it before it gets
+// its final name: a process may end between the two. The library falls over one that ends inside a batch.
+// (Nothing but zeros, or nothing at all: it ended while the file was being made.)
 static int check_open_segment(int fd)
 {
 	struct stat st;
+	uint8_t *all;
+	ssize_t n;
 	int rc;
 
 	if (fstat(fd, &st) != 0)
 		return -errno;
-	if (st.st_size >= (off_t)RAFT_SEGMENT_BYTES)
+	if (st.st_size >= (off_t)RAFT_SEGMENT_BYTES || st.st_size == 0)
 		return 0;
-	rc = holds_something(fd);
-	return rc == 1 ? -EBADMSG : rc;
+	all = malloc((size_t)st.st_size);
+	if (all == NULL)
+		return -ENOMEM;
+	n = pread(fd, all, (size_t)st.st_size, 0);
+	rc = n < 0 ? -errno : 0;
+	if (rc == 0 && !all_zero(all, (size_t)n) && !ends_with_batch(all, (size_t)n))
+		rc = -EBADMSG;
+	free(all);
+	return rc;
 }
 
 // Ours are never compressed. A damaged one that looks as if it were sends the library into a loop without

@@ -171,6 +171,10 @@ static int snapshot(struct raft_fsm *ops, struct raft_buffer *bufs[], unsigned *
 	if (c->raft.configuration_uncommitted_index != 0 || f->restoring || f->snapshot_open ||
 		drain(c) != 0)
 		return RAFT_BUSY;
+	// Started anew, the library has not come again to where the store is: it would file the snapshot under
+	// an index before what is in it.
+	if (f->taken_index > raft_last_applied(&c->raft))
+		return RAFT_BUSY;
 	// An entry the library applied and that is not on this disk yet.
 	if (raft_last_applied(&c->raft) > c->guard.stored_index)
 		return RAFT_BUSY;

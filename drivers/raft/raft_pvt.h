@@ -188,7 +188,9 @@ void fsm_snapshot_size(struct raft_cons *c, uint64_t bytes);
 enum raft_cons_refusal fsm_check_snapshot(
 	struct raft_cons *c, const struct raft_snapshot *snapshot, const char **why);
 
-// raft_cons.c: the promise on disk against the library's metadata; writes it forward when it is one behind.
+// raft_load.c
+extern const struct guard_hooks cons_hooks;
+// The promise on disk against the library's metadata; writes it forward when it is one behind.
 enum raft_cons_refusal cons_check_promise(
 	struct raft_cons *c, const struct guard_load *load, const char **why);
 // The members in the newest configuration of what was loaded. Returns: their number, 0: none, -EBADMSG.
