@@ -513,6 +513,7 @@ static void set_log_level(const char *name)
 }
 
 // Ends the parts in reverse. The group's own handles stay open: a started one ends with the process.
+static noreturn void metad_end(struct metad *metad, size_t started, int code) META_ONLY;
 static noreturn void metad_end(struct metad *metad, size_t started, int code)
 {
 	if (started > 0 && metad->pool != NULL)

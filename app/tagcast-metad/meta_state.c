@@ -83,6 +83,9 @@ int meta_state_open(struct meta_state *state, const char *dir, uint64_t map_byte
 	struct store_gen_info info;
 	int rc = store_gen_open(&params, &state->gen, why);
 
+	// The store has one code for both; its text tells them apart.
+	if (rc == -EPROTO && strstr(*why, "newer version") != NULL)
+		return META_EXIT_NEWER;
 	if (rc != 0)
 		return exit_code_of(rc);
 	state->cluster_id = cluster_id;

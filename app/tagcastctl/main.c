@@ -138,6 +138,8 @@ static int ask(const struct tool *tool, const char *socket_name, const char *cmd
 		json_object_set_new(request, "skip", json_integer((json_int_t)tool->skip));
 	if (table && tool->all)
 		json_object_set_new(request, "all", json_true());
+	if (table && tool->window != 0)
+		json_object_set_new(request, "window", json_integer((json_int_t)tool->window));
 	answer = tool_call(tool, fd, request, &rc);
 	if (answer != NULL) {
 		rc = tool_answer_exit(answer, NULL);
@@ -151,7 +153,8 @@ static int ask(const struct tool *tool, const char *socket_name, const char *cmd
 
 static int show(const struct tool *tool, int argc, char **argv)
 {
-	static const char *const what[] = {"tags", "gateways", "drops", "limits", "queues"};
+	static const char *const what[] = {
+		"tags", "gateways", "drops", "limits", "queues", "workers"};
 	char cmd[32];
 
 	for (size_t i = 0; argc == 1 && i < sizeof(what) / sizeof(what[0]); i++)
@@ -159,7 +162,7 @@ static int show(const struct tool *tool, int argc, char **argv)
 			snprintf(cmd, sizeof(cmd), "show.%s", what[i]);
 			return ask(tool, TOOL_CONTROL, cmd, true);
 		}
-	tool_error("show tags|gateways|drops|limits|queues");
+	tool_error("show tags|gateways|drops|limits|queues|workers");
 	return TOOL_USAGE;
 }
 
@@ -202,7 +205,10 @@ static const char help[] =
 	"\n"
 	"Fast path:\n"
 	"  status                               state of the node\n"
-	"  show tags|gateways|drops|limits|queues\n"
+	"  show tags|gateways|drops|limits      tables of the node\n"
+	"  show queues                          load of every queue between threads, hottest "
+	"first\n"
+	"  show workers                         turns and backlogs of the workers\n"
 	"  reload                               read the configuration again\n"
 	"\n"
 	"Options:\n"
@@ -223,6 +229,7 @@ static const char help[] =
 	"      --via ADDRESS:PORT meta join: a member\n"
 	"      --confirm          meta recover: do it\n"
 	"      --all              show drops: those that are 0 too\n"
+	"      --window SECONDS   show queues: rates and times over so long (10)\n"
 	"      --removed          list removed channels too\n"
 	"      --large --ban --disband --send-ban --allow-stranger   flags for create and info\n"
 	"      --help --version\n"
@@ -247,6 +254,7 @@ enum option_id {
 	OPT_VIA,
 	OPT_CONFIRM,
 	OPT_LINEARIZABLE,
+	OPT_WINDOW,
 	OPT_HELP,
 	OPT_VERSION,
 	OPT_FLAG
@@ -268,6 +276,7 @@ static const struct option options[] = {
 	{"via", required_argument, NULL, OPT_VIA},
 	{"confirm", no_argument, NULL, OPT_CONFIRM},
 	{"linearizable", no_argument, NULL, OPT_LINEARIZABLE},
+	{"window", required_argument, NULL, OPT_WINDOW},
 	{"large", no_argument, NULL, OPT_FLAG},
 	{"ban", no_argument, NULL, OPT_FLAG + 1},
 	{"disband", no_argument, NULL, OPT_FLAG + 2},
@@ -348,6 +357,10 @@ static int take_option(struct tool *tool, int id)
 		break;
 	case OPT_LINEARIZABLE:
 		tool->linearizable = true;
+		break;
+	case OPT_WINDOW:
+		if (!take_number("window", optarg, 120, &tool->window))
+			return TOOL_USAGE;
 		break;
 	case OPT_HELP:
 		fputs(help, stdout);

@@ -31,6 +31,7 @@ struct tool {
 	uint64_t limit;  // 0: none
 	uint64_t skip;
 	const char *via;
+	uint64_t window;  // seconds; 0: as the daemon likes
 	int timeout_ms;
 	bool timeout_given;
 	bool confirm;

@@ -312,6 +312,7 @@ static const struct app_module modules[] = {
 	{"port", init_port, fini_port},
 	{"source", init_source, fini_source},
 	{"node", init_node, fini_node},
+	{"queues", app_queues_init, app_queues_fini},
 	{"privileges", init_privileges, NULL},
 	{"meta", init_meta, fini_meta},
 	{"control", app_control_open, app_control_close},

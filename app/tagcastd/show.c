@@ -325,7 +325,7 @@ static void show_limits(void *ctx, struct ctl_request *request, const json_t *ar
 	reply_table(request, columns_of(names, 6), rows);
 }
 
-static void show_queues(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
+static void show_workers(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
 {
 	static const char *const names[] = {"worker", "turns", "busy_turns", "turn_max_us",
 		"ring_depth", "messages", "parked", "runnable", "inflight", "backlog",
@@ -355,6 +355,7 @@ const struct ctl_command app_commands[] = {
 	{"show.gateways", show_gateways},
 	{"show.drops", show_drops},
 	{"show.limits", show_limits},
-	{"show.queues", show_queues},
+	{"show.queues", app_show_queues},
+	{"show.workers", show_workers},
 };
 const uint32_t app_command_count = sizeof(app_commands) / sizeof(app_commands[0]);

@@ -5,9 +5,11 @@
 // _exit: the log is intact on disk, a restart is the repair.
 //
 //   raft_cons.c      open, start, turn, stop; the cons_ops
+//   raft_load.c      what was loaded against what was promised, acknowledged and applied
 //   raft_core.c      tokens and their answers; entries and barriers on the leader
-//   raft_guard.*     our raft_io around the library's: stored position, leader's barrier, held messages
+//   raft_guard*      our raft_io around the library's: stored position, leader's barrier, held messages
 //   raft_fsm.c       entries in, copied to a queue and offered to the consumer in bounded turns; snapshots
+//   raft_nudge.c     followers hear of commits at once
 //   raft_files.c     the folder: library version, lock, free space, files not to be loaded
 //   raft_restore.c   a group that begins with a snapshot
 //   raft_offline.c   inspect and recover, on a folder nobody runs
@@ -138,6 +140,7 @@ struct raft_cons_stats {
 	uint64_t snapshots, snapshot_bytes, restores, elections;
 	uint64_t clamped_results, refused_messages;
 	uint64_t chain_checked, log_bytes;
+	uint64_t nudges;  // heartbeats sent early, to tell of a commit
 	uint64_t refused[RAFT_REFUSALS];  // handshakes, by reason
 };
 void raft_cons_stats(const struct raft_cons *cons, struct raft_cons_stats *stats);

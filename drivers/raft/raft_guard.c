@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // The guard: see raft_guard.h for its rules. Owns what it holds back and the requests it stands in for.
 // Context: the loop.
-#include "raft_guard.h"
+#include "raft_guard_pvt.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define HELD_MAX 256u  // results; a leader's next heartbeat brings new ones
-#define ADDRESS_BYTES 64u
 
 // One write, in our name; the library's request is answered after we took note.
 struct guard_append {
@@ -26,47 +23,15 @@ struct guard_put {
 	bool install;
 };
 
-struct guard_held {
-	struct guard_held *next;
-	struct raft_message message;
-	char address[ADDRESS_BYTES];
-};
-
-static struct raft_guard *of_outer(struct raft_io *io)
-{
-	return (struct raft_guard *)((char *)io - offsetof(struct raft_guard, io));
-}
-
-static bool acts(const struct raft_guard *g, uint32_t rule)
-{
-	return (g->rules & rule) != 0;
-}
-
-// Term of an entry in memory, as the library's own lookup: 0 when it has none there.
-static uint64_t term_of(const struct raft_guard *g, uint64_t index)
-{
-	const struct raft_log *log = &g->raft->log;
-	const uint64_t count =
-		log->size == 0 ? 0 : (log->back + log->size - log->front) % log->size;
-
-	if (index != 0 && index == log->snapshot.last_index)
-		return log->snapshot.last_term;
-	if (index <= log->offset || index > log->offset + count)
-		return 0;
-	return log->entries[(log->front + (index - log->offset - 1)) % log->size].term;
-}
-
 // --- the inner's answers to writes --------------------------------------------------------------------------
 
 static int fail(struct raft_guard *g, int rc, const char *what)
 {
 	memcpy(g->io.errmsg, g->inner->errmsg, sizeof(g->io.errmsg));
-	if (rc != 0 && rc != RAFT_CANCELED && rc != RAFT_SHUTDOWN && acts(g, GUARD_FAULTS))
+	if (rc != 0 && rc != RAFT_CANCELED && rc != RAFT_SHUTDOWN && guard_acts(g, GUARD_FAULTS))
 		g->hooks->fault(g->ctx, GUARD_DISK, rc, what);
 	return rc;
 }
-
-static void deliver_held(struct raft_guard *g);
 
 static void append_done(struct raft_io_append *req, int status)
 {
@@ -86,14 +51,14 @@ static void append_done(struct raft_io_append *req, int status)
 		g->hooks->fault(g->ctx, GUARD_ROLLBACK, 0, "a configuration was taken back");
 	a->outer->cb(a->outer, status);
 	free(a);
-	deliver_held(g);
+	guard_deliver(g);
 	guard_look(g);
 }
 
 static int io_append(struct raft_io *io, struct raft_io_append *req,
 	const struct raft_entry entries[], unsigned n, raft_io_append_cb cb)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 	struct guard_append *a = calloc(1, sizeof(*a)), **at = &g->appends;
 	int rc;
 
@@ -122,8 +87,8 @@ static int io_append(struct raft_io *io, struct raft_io_append *req,
 
 static int io_truncate(struct raft_io *io, raft_index index)
 {
-	struct raft_guard *g = of_outer(io);
-	const uint64_t last = index - 1, last_term = term_of(g, last);
+	struct raft_guard *g = guard_of(io);
+	const uint64_t last = index - 1, last_term = guard_term_of(g, last);
 	const int rc = g->inner->truncate(g->inner, index);
 
 	if (rc != 0)
@@ -139,7 +104,7 @@ static int io_truncate(struct raft_io *io, raft_index index)
 			a->last_index = last;
 			a->last_term = last_term;
 		}
-	if (g->change_index >= index && acts(g, GUARD_ROLLBACKS))
+	if (g->change_index >= index && guard_acts(g, GUARD_ROLLBACKS))
 		g->rolled_back = true;
 	return 0;
 }
@@ -159,14 +124,14 @@ static void put_done(struct raft_io_snapshot_put *req, int status)
 	}
 	p->outer->cb(p->outer, status);
 	free(p);
-	deliver_held(g);
+	guard_deliver(g);
 	guard_look(g);
 }
 
 static int io_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io_snapshot_put *req,
 	const struct raft_snapshot *snapshot, raft_io_snapshot_put_cb cb)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 	struct guard_put *p = calloc(1, sizeof(*p));
 	int rc;
 
@@ -196,7 +161,7 @@ static int io_snapshot_put(struct raft_io *io, unsigned trailing, struct raft_io
 
 static int io_set_term(struct raft_io *io, raft_term term)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 
 	if (g->hooks->promise != NULL && g->hooks->promise(g->ctx, term, 0) != 0)
 		return fail(g, RAFT_IOERR, "write of the sidecar");
@@ -206,206 +171,27 @@ static int io_set_term(struct raft_io *io, raft_term term)
 
 static int io_set_vote(struct raft_io *io, raft_id id)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 
 	if (g->hooks->promise != NULL && g->hooks->promise(g->ctx, g->term, id) != 0)
 		return fail(g, RAFT_IOERR, "write of the sidecar");
 	return fail(g, g->inner->set_vote(g->inner, id), "write of the vote");
 }
 
-// --- messages out -------------------------------------------------------------------------------------------
-
-static int io_send(struct raft_io *io, struct raft_io_send *req, const struct raft_message *message,
-	raft_io_send_cb cb)
-{
-	struct raft_guard *g = of_outer(io);
-	struct raft_message copy = *message;
-	struct raft_request_vote *vote = &copy.request_vote;
-	struct raft_append_entries_result *result = &copy.append_entries_result;
-
-	if (message->type == RAFT_IO_REQUEST_VOTE && acts(g, GUARD_VOTES) &&
-		vote->last_log_index > g->stored_index) {
-		vote->last_log_index = g->stored_index;
-		vote->last_log_term = g->stored_term;
-		g->stats.clamped_votes++;
-	}
-	if (message->type == RAFT_IO_APPEND_ENTRIES_RESULT && acts(g, GUARD_MATCH) &&
-		result->rejected == 0) {
-		const uint64_t match = g->match_term == result->term ? g->match_index : 0;
-
-		if (result->last_log_index > match) {
-			result->last_log_index = match;
-			g->stats.clamped_results++;
-		}
-	}
-	return g->inner->send(g->inner, req, &copy, cb);
-}
-
-// --- messages in and ticks ----------------------------------------------------------------------------------
-
-static struct guard_held *held_new(const struct raft_message *message)
-{
-	struct guard_held *held = calloc(1, sizeof(*held));
-
-	if (held == NULL)
-		return NULL;
-	held->message = *message;
-	if (message->server_address != NULL)
-		strncpy(held->address, message->server_address, sizeof(held->address) - 1);
-	held->message.server_address = held->address;
-	return held;
-}
-
-static bool must_hold(const struct raft_guard *g, const struct raft_message *message)
-{
-	return message->type == RAFT_IO_APPEND_ENTRIES_RESULT && acts(g, GUARD_HOLD) &&
-	       message->append_entries_result.rejected == 0 && raft_state(g->raft) == RAFT_LEADER &&
-	       g->stored_term < g->raft->current_term;
-}
-
-static void hold(struct raft_guard *g, const struct raft_message *message)
-{
-	struct guard_held **at = &g->held;
-
-	if (g->held_count == HELD_MAX)
-		return;
-	while (*at != NULL)
-		at = &(*at)->next;
-	*at = held_new(message);
-	if (*at == NULL)
-		return;
-	g->held_count++;
-	g->stats.held_messages++;
-}
-
-static void take(struct raft_guard *g, struct raft_message *message);
-
-static void deliver_held(struct raft_guard *g)
-{
-	if (g->timeout_now != NULL && !guard_writing(g)) {
-		struct guard_held *held = g->timeout_now;
-
-		g->timeout_now = NULL;
-		take(g, &held->message);
-		free(held);
-	}
-	if (g->held != NULL && raft_state(g->raft) == RAFT_LEADER &&
-		g->stored_term < g->raft->current_term)
-		return;
-	while (g->held != NULL) {
-		struct guard_held *held = g->held;
-
-		g->held = held->next;
-		g->held_count--;
-		// The library looks at the term itself.
-		take(g, &held->message);
-		free(held);
-	}
-}
-
-// The library rolls a configuration back by reading the entry of the one before, and falls over when a
-// snapshot took that. What is on disk is sound: a start from it is the repair.
-static void check_rollback(struct raft_guard *g, const struct raft_append_entries *args)
-{
-	const uint64_t uncommitted = g->raft->configuration_uncommitted_index;
-
-	if (!acts(g, GUARD_ROLLBACKS) || uncommitted == 0 ||
-		g->raft->configuration_index > g->raft->log.offset ||
-		args->term < g->raft->current_term)
-		return;
-	for (unsigned i = 0; i < args->n_entries; i++) {
-		const uint64_t index = args->prev_log_index + 1 + i, term = term_of(g, index);
-
-		if (index > uncommitted)
-			return;
-		if (term != 0 && term != args->entries[i].term)
-			g->hooks->fault(g->ctx, GUARD_ROLLBACK, 0,
-				"a configuration is to be taken back behind a snapshot");
-	}
-}
-
-// How far the log will agree with the sender's once the library has taken the message.
-static void note_match(struct raft_guard *g, struct raft_message *message)
-{
-	struct raft_append_entries *args = &message->append_entries;
-	uint64_t term = 0, index = 0;
-
-	if (message->type == RAFT_IO_APPEND_ENTRIES) {
-		const uint64_t last = args->prev_log_index + args->n_entries;
-
-		check_rollback(g, args);
-		if (acts(g, GUARD_MATCH) && args->leader_commit > last)
-			args->leader_commit = last;
-		if (args->prev_log_index != 0 &&
-			term_of(g, args->prev_log_index) != args->prev_log_term)
-			return;  // the library rejects it
-		term = args->term;
-		index = last;
-	} else if (message->type == RAFT_IO_INSTALL_SNAPSHOT) {
-		term = message->install_snapshot.term;
-		index = message->install_snapshot.last_index;
-	}
-	if (term == 0 || term < g->raft->current_term || term < g->match_term)
-		return;
-	if (term > g->match_term || index > g->match_index)
-		g->match_index = index;
-	g->match_term = term;
-}
-
-static void take(struct raft_guard *g, struct raft_message *message)
-{
-	note_match(g, message);
-	g->recv(&g->io, message);
-	guard_look(g);
-}
-
-static void drop(struct raft_message *message)
-{
-	if (message->type == RAFT_IO_APPEND_ENTRIES && message->append_entries.n_entries > 0) {
-		raft_free(message->append_entries.entries[0].batch);
-		raft_free(message->append_entries.entries);
-	} else if (message->type == RAFT_IO_INSTALL_SNAPSHOT) {
-		raft_configuration_close(&message->install_snapshot.conf);
-		raft_free(message->install_snapshot.data.base);
-	}
-}
-
-static void on_recv(struct raft_io *inner, struct raft_message *message)
-{
-	struct raft_guard *g = inner->data;
-
-	if (g->hooks->refuse != NULL && g->hooks->refuse(g->ctx, message)) {
-		g->stats.refused_messages++;
-		drop(message);
-		return;
-	}
-	if (must_hold(g, message)) {
-		hold(g, message);
-		return;
-	}
-	if (message->type == RAFT_IO_TIMEOUT_NOW && acts(g, GUARD_VOTES) && guard_writing(g)) {
-		// The newest counts.
-		free(g->timeout_now);
-		g->timeout_now = held_new(message);
-		g->stats.held_timeouts++;
-		return;
-	}
-	take(g, message);
-}
+// --- ticks and leadership -----------------------------------------------------------------------------------
 
 static void on_tick(struct raft_io *inner)
 {
 	struct raft_guard *g = inner->data;
 
-	if (acts(g, GUARD_VOTES) && raft_state(g->raft) == RAFT_FOLLOWER && guard_writing(g)) {
+	if (guard_acts(g, GUARD_VOTES) && raft_state(g->raft) == RAFT_FOLLOWER &&
+		guard_writing(g)) {
 		g->stats.skipped_ticks++;
 		return;
 	}
 	g->tick(&g->io);
 	guard_look(g);
 }
-
-// --- leadership ---------------------------------------------------------------------------------------------
 
 static void barrier_done(struct raft_barrier *req, int status)
 {
@@ -423,7 +209,7 @@ void guard_look(struct raft_guard *g)
 
 	if (!g->started)
 		return;
-	if (state == RAFT_UNAVAILABLE && g->close == NULL && acts(g, GUARD_FAULTS))
+	if (state == RAFT_UNAVAILABLE && g->close == NULL && guard_acts(g, GUARD_FAULTS))
 		g->hooks->fault(g->ctx, GUARD_LIBRARY, 0, raft_errmsg(g->raft));
 	if (state != RAFT_LEADER)
 		return;
@@ -431,7 +217,7 @@ void guard_look(struct raft_guard *g)
 		g->leader_term = g->raft->current_term;
 		g->stats.elections++;
 	}
-	if (!acts(g, GUARD_BARRIER) || g->barrier_flying || g->barrier_term == g->leader_term)
+	if (!guard_acts(g, GUARD_BARRIER) || g->barrier_flying || g->barrier_term == g->leader_term)
 		return;
 	g->barrier_term = g->leader_term;
 	g->barrier_flying = true;
@@ -443,7 +229,7 @@ void guard_look(struct raft_guard *g)
 	}
 	g->barrier_flying = false;
 	g->barrier_term = 0;  // asked again with the next look
-	if (rc != RAFT_NOTLEADER && acts(g, GUARD_FAULTS))
+	if (rc != RAFT_NOTLEADER && guard_acts(g, GUARD_FAULTS))
 		g->hooks->fault(g->ctx, GUARD_LIBRARY, rc, "a barrier was refused");
 }
 
@@ -461,7 +247,7 @@ bool guard_writing(const struct raft_guard *g)
 
 static int io_init(struct raft_io *io, raft_id id, const char *address)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 	const int rc = g->inner->init(g->inner, id, address);
 
 	g->inner->data = g;
@@ -478,7 +264,7 @@ static void on_close(struct raft_io *inner)
 
 static void io_close(struct raft_io *io, raft_io_close_cb cb)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 
 	g->close = cb;
 	g->inner->close(g->inner, on_close);
@@ -507,7 +293,7 @@ static int io_load(struct raft_io *io, raft_term *term, raft_id *vote,
 	struct raft_snapshot **snapshot, raft_index *start_index, struct raft_entry *entries[],
 	size_t *n_entries)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 	struct guard_load load = {.term = term, .vote = vote};
 	int rc = g->inner->load(g->inner, term, vote, snapshot, start_index, entries, n_entries);
 
@@ -543,12 +329,12 @@ static int io_load(struct raft_io *io, raft_term *term, raft_id *vote,
 
 static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb recv)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 	int rc;
 
 	g->tick = tick;
 	g->recv = recv;
-	rc = g->inner->start(g->inner, msecs, on_tick, on_recv);
+	rc = g->inner->start(g->inner, msecs, on_tick, guard_recv);
 	memcpy(io->errmsg, g->inner->errmsg, sizeof(io->errmsg));
 	g->started = rc == 0;
 	return rc;
@@ -556,7 +342,7 @@ static int io_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick, ra
 
 static int io_bootstrap(struct raft_io *io, const struct raft_configuration *conf)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 	const int rc = g->inner->bootstrap(g->inner, conf);
 
 	memcpy(io->errmsg, g->inner->errmsg, sizeof(io->errmsg));
@@ -565,7 +351,7 @@ static int io_bootstrap(struct raft_io *io, const struct raft_configuration *con
 
 static int io_recover(struct raft_io *io, const struct raft_configuration *conf)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 	const int rc = g->inner->recover(g->inner, conf);
 
 	memcpy(io->errmsg, g->inner->errmsg, sizeof(io->errmsg));
@@ -575,21 +361,21 @@ static int io_recover(struct raft_io *io, const struct raft_configuration *conf)
 static int io_snapshot_get(
 	struct raft_io *io, struct raft_io_snapshot_get *req, raft_io_snapshot_get_cb cb)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 
 	return g->inner->snapshot_get(g->inner, req, cb);
 }
 
 static raft_time io_time(struct raft_io *io)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 
 	return g->inner->time(g->inner);
 }
 
 static int io_random(struct raft_io *io, int min, int max)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 
 	return g->inner->random(g->inner, min, max);
 }
@@ -597,7 +383,7 @@ static int io_random(struct raft_io *io, int min, int max)
 static int io_async_work(
 	struct raft_io *io, struct raft_io_async_work *req, raft_io_async_work_cb cb)
 {
-	struct raft_guard *g = of_outer(io);
+	struct raft_guard *g = guard_of(io);
 
 	return g->inner->async_work(g->inner, req, cb);
 }
@@ -618,7 +404,7 @@ void guard_wrap(struct raft_guard *g, struct raft_io *inner, struct raft *raft, 
 		.recover = io_recover,
 		.set_term = io_set_term,
 		.set_vote = io_set_vote,
-		.send = io_send,
+		.send = guard_send,
 		.append = io_append,
 		.truncate = io_truncate,
 		.snapshot_put = io_snapshot_put,
@@ -628,17 +414,4 @@ void guard_wrap(struct raft_guard *g, struct raft_io *inner, struct raft *raft, 
 		.async_work = io_async_work,
 	};
 	inner->data = g;
-}
-
-void guard_drop(struct raft_guard *g)
-{
-	free(g->timeout_now);
-	g->timeout_now = NULL;
-	while (g->held != NULL) {
-		struct guard_held *next = g->held->next;
-
-		free(g->held);
-		g->held = next;
-	}
-	g->held_count = 0;
 }

@@ -123,6 +123,9 @@ struct raft_cons {
 	struct core_opens opens;  // in order of arrival
 	uint32_t open_count;
 	struct core_apply apply[RAFT_APPLIES_MAX];
+	struct {
+		uint64_t id, index;
+	} nudged[CONS_MEMBERS_MAX];  // committed and told, by place in the configuration
 	bool own_waits;  // a proposal of this node was refused for want of room, none was taken since
 	struct core_barriers waiting, flying;  // barriers
 	struct raft_barrier barrier;
@@ -185,7 +188,9 @@ void fsm_snapshot_size(struct raft_cons *c, uint64_t bytes);
 enum raft_cons_refusal fsm_check_snapshot(
 	struct raft_cons *c, const struct raft_snapshot *snapshot, const char **why);
 
-// raft_cons.c: the promise on disk against the library's metadata; writes it forward when it is one behind.
+// raft_load.c
+extern const struct guard_hooks cons_hooks;
+// The promise on disk against the library's metadata; writes it forward when it is one behind.
 enum raft_cons_refusal cons_check_promise(
 	struct raft_cons *c, const struct guard_load *load, const char **why);
 // The members in the newest configuration of what was loaded. Returns: their number, 0: none, -EBADMSG.
@@ -203,6 +208,9 @@ void core_open_drop(struct raft_cons *c, struct core_open *open);
 // Starts barriers that wait, gives the answers put down. Once a turn, last.
 void core_turn(struct raft_cons *c, uint8_t *busy);
 bool core_idle(const struct raft_cons *c);
+
+// raft_nudge.c: last in a turn.
+void nudge_turn(struct raft_cons *c);
 
 // raft_files.c: what of the folder needs no library running.
 enum raft_cons_refusal files_library(struct raft_cons *c, const char **why);

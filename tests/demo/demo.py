@@ -427,6 +427,7 @@ Everything is still running. To look at it:
   {ctl} show drops
   {ctl} show limits
   {ctl} show queues
+  {ctl} show workers
   {ctl} meta status
   {ctl} --limit 10 channel show {type} libc6
 To change it and see who gets the next message:

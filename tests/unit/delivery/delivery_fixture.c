@@ -166,11 +166,14 @@ void fix_push(struct fix *f, uint32_t gateway, struct delivery_span *span, uint3
 		.gateway = (uint16_t)gateway,
 		.frames = (uint16_t)frames,
 		.spans = (uint16_t)spans,
+		.deadline_ns = UINT64_MAX,
 		.frame = frame,
 		.span = span,
 	};
 	uint32_t bytes;
 
+	for (uint32_t s = 0; s < spans; s++)
+		delivery_push_add(&push, &span[s]);
 	assert_int_equal(f->port.ops->alloc(&f->port, frame, (uint16_t)frames), frames);
 	bytes = build(f, gateway, span, spans, slots, body, sizeof(body));
 	push.routes = (uint16_t)(span[spans - 1].first + span[spans - 1].count);

@@ -426,18 +426,33 @@ static uint32_t checksum(const void *bytes, size_t len)
 	return sum;
 }
 
-// A batch whose header is whole and says more than the file holds, in a file of full size: nothing but the
-// library's own reading finds it, and that ends the process. The start after that says why.
-static void f10_a_log_that_ends_the_process_is_refused_by_the_next_start(void **state)
+struct batch {
+	uint32_t sum_header, sum_data;
+	uint64_t count, term;
+	uint8_t type, zero[3];
+	uint32_t len;
+};
+
+static off_t batches_end(int fd)
 {
-	struct {
-		uint32_t sum_header, sum_data;
-		uint64_t count, term;
-		uint8_t type, zero[3];
-		uint32_t len;
-	} batch;
-	char path[400];
+	struct batch batch;
 	off_t at = 8;
+
+	for (;;) {
+		assert_int_equal(pread(fd, &batch, sizeof(batch), at), sizeof(batch));
+		if (batch.count == 0)
+			return at;
+		assert_int_equal(batch.count, 1);
+		assert_int_equal(batch.sum_header, checksum(&batch.count, 24));
+		at += (off_t)(sizeof(batch) + batch.len);
+	}
+}
+
+// The library cuts a log file to what is in it before it gives it its final name.
+static void a_kill_between_cutting_and_naming_a_log_file_is_no_damage(void **state)
+{
+	char path[400];
+	off_t end;
 	int fd;
 
 	(void)state;
@@ -446,14 +461,31 @@ static void f10_a_log_that_ends_the_process_is_refused_by_the_next_start(void **
 	path_of(path, &files[0]);
 	fd = open(path, O_RDWR);
 	assert_true(fd >= 0);
-	for (;;) {
-		assert_int_equal(pread(fd, &batch, sizeof(batch), at), sizeof(batch));
-		if (batch.count == 0)
-			break;
-		assert_int_equal(batch.count, 1);
-		assert_int_equal(batch.sum_header, checksum(&batch.count, 24));
-		at += (off_t)(sizeof(batch) + batch.len);
-	}
+	end = batches_end(fd);
+	assert_int_equal(ftruncate(fd, end), 0);
+	equal("log: the open file cut to its end");
+	copy();
+	cut(&files[0], end - 1);
+	refused("log: the open file cut one byte before");
+	close(fd);
+}
+
+// A batch whose header is whole and says more than the file holds, in a file of full size: nothing but the
+// library's own reading finds it, and that ends the process. The start after that says why.
+static void f10_a_log_that_ends_the_process_is_refused_by_the_next_start(void **state)
+{
+	struct batch batch = {0};
+	char path[400];
+	off_t at;
+	int fd;
+
+	(void)state;
+	copy();
+	find(OPEN);
+	path_of(path, &files[0]);
+	fd = open(path, O_RDWR);
+	assert_true(fd >= 0);
+	at = batches_end(fd);
 	batch.count = 1;
 	batch.term = 1;
 	batch.type = 1;
@@ -499,6 +531,7 @@ int main(void)
 		cmocka_unit_test(f10_open_log_files),
 		cmocka_unit_test(f10_snapshots),
 		cmocka_unit_test(f10_sidecar),
+		cmocka_unit_test(a_kill_between_cutting_and_naming_a_log_file_is_no_damage),
 		cmocka_unit_test(f10_a_log_that_ends_the_process_is_refused_by_the_next_start),
 	};
 

@@ -307,6 +307,17 @@ static void a_snapshot_waits_for_the_queue(void **state)
 	assert_int_equal(snapshot(), RAFT_BUSY);
 }
 
+// Started anew, the library applies again what the store has.
+static void no_snapshot_before_the_library_is_where_the_store_is(void **state)
+{
+	(void)state;
+	c->raft.last_applied = 8;
+	other("i");
+	assert_int_equal(snapshot(), RAFT_BUSY);
+	other("j");
+	assert_int_equal(snapshot(), 0);
+}
+
 static void no_proposal_from_inside_a_commit(void **state)
 {
 	const struct raft_origin origin = {7, 77, 1};
@@ -470,6 +481,7 @@ int main(void)
 		T(a_barrier_is_answered_when_its_index_is_reached),
 		T(f7_no_snapshot_while_a_configuration_is_not_committed),
 		T(a_snapshot_waits_for_the_queue),
+		T(no_snapshot_before_the_library_is_where_the_store_is),
 		T(no_proposal_from_inside_a_commit),
 		T(a_snapshot_is_encoded_in_chunks_up_to_its_limit),
 		T(a_restore_replaces_what_waits_and_holds_what_comes),

@@ -2,9 +2,11 @@
 // Groups of several nodes over loopback: forming, forwarding, changes of members, history.
 #include "unit.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base_time.h"
 #include "raft_nodes.h"
 
 static struct nodes g;
@@ -265,6 +267,77 @@ static void nobody_is_starved_by_the_others(void **state)
 	}
 }
 
+// The library alone tells of a commit with the next heartbeat: each proposal through a follower would
+// take half of one.
+static void a_follower_hears_of_a_commit_at_once(void **state)
+{
+	uint64_t began;
+
+	g.heartbeat_ms = 1000;
+	nodes_form(&g, 3, 3);
+	for (uint64_t i = 1; i <= 3; i++)
+		node_wait(&g, i, "ready", 1);
+	began = time_now_ns();
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(node_propose(&g, 2 + (uint64_t)i % 2, "soon"), CONS_OK);
+		assert_int_equal(node_barrier(&g, 2 + (uint64_t)i % 2), CONS_OK);
+	}
+	assert_true(time_now_ns() - began < 10 * g.heartbeat_ms * NS_PER_MS);
+}
+
+// Every acknowledged batch is there in the end, however often the leader dies under them; short.
+static void nothing_acknowledged_is_lost_over_deaths_of_leaders(void **state)
+{
+	uint64_t acknowledged = 0;
+
+	nodes_form(&g, 3, 3);
+	for (int round = 0; round < 6; round++) {
+		const uint64_t leader = nodes_leader(&g);
+		const uint64_t follower = leader % 3 + 1;
+
+		for (uint64_t i = 1; i <= 3; i++)
+			node_wait(&g, i, "ready", 1);
+		for (int i = 0; i < 20; i++)
+			node_propose_begin(&g, follower, "kept");
+		for (int i = 0; i < 20; i++) {
+			if (i == 3 * round)
+				node_kill(&g, leader);
+			acknowledged += node_any_result(&g, follower) == CONS_OK;
+		}
+		nodes_leader(&g);
+		node_start(&g, leader, NODE_MEMBER, 0);
+	}
+	nodes_leader(&g);
+	for (uint64_t i = 1; i <= 3; i++)
+		node_barrier_until_done(&g, i);
+	assert_true(acknowledged > 0);
+	assert_true(node_info(&g, 1, "entries") >= acknowledged);
+	for (uint64_t i = 2; i <= 3; i++) {
+		assert_int_equal(node_info(&g, i, "entries"), node_info(&g, 1, "entries"));
+		assert_int_equal(node_info(&g, i, "chain"), node_info(&g, 1, "chain"));
+	}
+}
+
+// A leader that stands still loses its place; what a follower asked of it is not known, not lost silently.
+static void a_leader_that_stands_still_leaves_no_request_hanging(void **state)
+{
+	enum cons_status status;
+	uint64_t leader, follower;
+
+	nodes_form(&g, 3, 3);
+	leader = nodes_leader(&g);
+	follower = leader % 3 + 1;
+	node_wait(&g, follower, "ready", 1);
+	kill(g.node[leader].pid, SIGSTOP);
+	status = node_propose(&g, follower, "when");
+	assert_true(status == CONS_UNKNOWN || status == CONS_NOT_LEADER);
+	node_propose_until_done(&g, follower, "then");
+	kill(g.node[leader].pid, SIGCONT);
+	node_wait_least(&g, leader, "entries", 1);
+	node_barrier_until_done(&g, leader);
+	assert_int_equal(node_info(&g, leader, "chain"), node_info(&g, follower, "chain"));
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -284,6 +357,9 @@ int main(void)
 		T(without_a_key_a_group_works_too),
 		T(proposals_wait_for_their_turn_at_the_leader),
 		T(nobody_is_starved_by_the_others),
+		T(a_follower_hears_of_a_commit_at_once),
+		T(nothing_acknowledged_is_lost_over_deaths_of_leaders),
+		T(a_leader_that_stands_still_leaves_no_request_hanging),
 	};
 #undef T
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,8 +184,8 @@ static _Noreturn void child_main(
 		.cluster_id = g->node[id].cluster_id,
 		.authenticated = g->authenticated,
 		.key = {g->node[id].key},
-		.election_ms = 500,
-		.heartbeat_ms = 50,
+		.election_ms = 10 * g->heartbeat_ms,
+		.heartbeat_ms = g->heartbeat_ms,
 		.snapshot_entries = 1u << 20,
 		.snapshot_trailing = 1u << 20,
 		.events = &events,
@@ -232,6 +232,7 @@ void nodes_open(struct nodes *g, bool authenticated)
 	memset(g, 0, sizeof(*g));
 	g->authenticated = authenticated;
 	g->token = 100;
+	g->heartbeat_ms = 50;
 	strcpy(g->dir, "/tmp/tagcast-raft.XXXXXX");
 	assert_non_null(mkdtemp(g->dir));
 	for (unsigned i = 1; i <= NODES_MAX; i++) {
@@ -476,6 +477,17 @@ enum cons_status node_barrier(struct nodes *g, uint64_t id)
 	snprintf(line, sizeof(line), "barrier %" PRIu64, ++g->token);
 	command(g, id, line);
 	return result_of(g, id, g->token);
+}
+
+void node_barrier_until_done(struct nodes *g, uint64_t id)
+{
+	const uint64_t deadline = time_now_ns() + NODES_WAIT_MS * NS_PER_MS;
+
+	while (node_barrier(g, id) != CONS_OK) {
+		if (time_now_ns() > deadline)
+			fail_msg("node %" PRIu64 " passes no barrier: %s", id, g->line);
+		poll(NULL, 0, 10);
+	}
 }
 
 enum cons_status node_change(

@@ -29,6 +29,7 @@ struct nodes {
 	char dir[64];
 	struct node node[NODES_MAX + 1];  // by id, from 1
 	bool authenticated;
+	uint32_t heartbeat_ms;  // elections wait ten of them
 	uint64_t token;
 	char line[512];  // last reply
 };
@@ -64,6 +65,7 @@ enum cons_status node_any_result(struct nodes *g, uint64_t id);
 // Again while it says that it was not taken or that nobody knows: leadership may be moving.
 void node_propose_until_done(struct nodes *g, uint64_t id, const char *text);
 enum cons_status node_barrier(struct nodes *g, uint64_t id);
+void node_barrier_until_done(struct nodes *g, uint64_t id);
 enum cons_status node_change(
 	struct nodes *g, uint64_t id, enum cons_change_op op, uint64_t target, const char *address);
 enum cons_status node_join_result(struct nodes *g, uint64_t id);
