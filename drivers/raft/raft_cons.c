@@ -559,7 +559,6 @@ static int turn(void *cons, uint64_t now_ns, uint8_t *busy)
 	raft_peers_turn(c, now_ns, changed, busy);
 	files_space_look(c, now_ns);
 	core_turn(c, busy);
-	nudge_turn(c);
 	if (c->stopping && !c->stopped)
 		stop_turn(c, now_ns);
 	return 0;
@@ -580,6 +579,7 @@ void raft_cons_stats(const struct raft_cons *c, struct raft_cons_stats *stats)
 	stats->held_timeouts = g->held_timeouts;
 	stats->refused_messages = g->refused_messages;
 	stats->elections = g->elections;
+	stats->nudges = c->nudge.sent;
 }
 
 const struct cons_ops raft_cons_ops = {

@@ -9,7 +9,7 @@
 //   raft_core.c      tokens and their answers; entries and barriers on the leader
 //   raft_guard*      our raft_io around the library's: stored position, leader's barrier, held messages
 //   raft_fsm.c       entries in, copied to a queue and offered to the consumer in bounded turns; snapshots
-//   raft_nudge.c     followers hear of commits at once
+//   raft_nudge.*     followers hear of commits at once
 //   raft_files.c     the folder: library version, lock, free space, files not to be loaded
 //   raft_restore.c   a group that begins with a snapshot
 //   raft_offline.c   inspect and recover, on a folder nobody runs
@@ -130,7 +130,7 @@ enum raft_cons_refusal raft_cons_recover(
 
 // Why connections were refused: a name for each counter of raft_cons_stats.refused; the first is unused.
 #define RAFT_REFUSALS 13u
-const char *raft_cons_refusal_name(uint32_t reason);
+const char *raft_cons_handshake_name(uint32_t reason);
 
 // Counters for status and metrics.
 struct raft_cons_stats {

@@ -317,6 +317,17 @@ bool core_idle(const struct raft_cons *c)
 	return c->flying.first == NULL && !guard_writing(&c->guard) && c->fsm.first == NULL;
 }
 
+// Followers hear what is committed, unless more entries are in flight: their own commits follow soon.
+static void nudge_turn(struct raft_cons *c)
+{
+	if (!core_leads(c) || c->flying.first != NULL)
+		return;
+	for (uint32_t i = 0; i < RAFT_APPLIES_MAX; i++)
+		if (c->apply[i].used)
+			return;
+	nudge_followers(&c->nudge, &c->raft);
+}
+
 void core_turn(struct raft_cons *c, uint8_t *busy)
 {
 	start_barriers(c);
@@ -324,4 +335,5 @@ void core_turn(struct raft_cons *c, uint8_t *busy)
 	// An answer may have asked for more.
 	if (c->waiting.first != NULL && c->flying.first == NULL)
 		*busy = 1;
+	nudge_turn(c);
 }

@@ -180,6 +180,35 @@ static int io_set_vote(struct raft_io *io, raft_id id)
 
 // --- ticks and leadership -----------------------------------------------------------------------------------
 
+static bool only_voter(const struct raft *r)
+{
+	bool self = false;
+
+	for (unsigned i = 0; i < r->configuration.n; i++) {
+		if (r->configuration.servers[i].role != RAFT_VOTER)
+			continue;
+		if (r->configuration.servers[i].id != r->id)
+			return false;
+		self = true;
+	}
+	return self;
+}
+
+// The library makes an only voter leader in the term it is in, which another may have led.
+static void own_term(struct raft_guard *g)
+{
+	struct raft *r = g->raft;
+
+	if (!guard_acts(g, GUARD_TERMS) || raft_state(r) != RAFT_FOLLOWER || !only_voter(r) ||
+		g->inner->time(g->inner) - r->election_timer_start <
+			r->follower_state.randomized_election_timeout)
+		return;
+	if (io_set_term(&g->io, r->current_term + 1) != 0)
+		return;
+	r->current_term++;
+	r->voted_for = 0;
+}
+
 static void on_tick(struct raft_io *inner)
 {
 	struct raft_guard *g = inner->data;
@@ -189,6 +218,7 @@ static void on_tick(struct raft_io *inner)
 		g->stats.skipped_ticks++;
 		return;
 	}
+	own_term(g);
 	g->tick(&g->io);
 	guard_look(g);
 }

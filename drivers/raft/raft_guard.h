@@ -12,6 +12,9 @@
 //   GM a follower acknowledges no further than where its log was seen to match this leader's. The
 //      library answers with its whole log, whose tail may be of another leader, and is counted for
 //      entries it does not have
+//   GT an only voter leads in a term of its own. The library makes it leader in the term it finds: the term
+//      of a leader that was removed, or its own of before a crash, in which a standby may have entries that
+//      never reached this disk
 #pragma once
 
 #include <raft.h>
@@ -51,7 +54,8 @@ struct guard_hooks {
 #define GUARD_ROLLBACKS 8u  // G4
 #define GUARD_FAULTS 16u  // G6
 #define GUARD_MATCH 32u  // GM
-#define GUARD_ALL 63u
+#define GUARD_TERMS 64u  // GT
+#define GUARD_ALL 127u
 
 struct guard_append;
 struct guard_held;

@@ -13,6 +13,10 @@
 // is HMAC-SHA256 with the cluster's key over a label of its own (accept, dial, welcome), the whole HELLO
 // and the CHALLENGE up to its tag: both nonces, both ids and the address. Without a key every tag is zero.
 // Nothing sent to a peer that has not proved itself is longer than what it sent.
+//
+// It proves that the other side holds the cluster's key, now. Which node it is, is its word: all hold the
+// same key. What follows on the stream is clear text without tags: who can write into a stream on its way
+// is not kept out by this.
 #pragma once
 
 #include <stdbool.h>

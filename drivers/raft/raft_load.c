@@ -111,6 +111,33 @@ static enum raft_cons_refusal check_address(
 	return RAFT_REFUSED_NOT;
 }
 
+// An only voter is leader as soon as it starts, in a term of its own (GT).
+static enum raft_cons_refusal take_own_term(
+	struct raft_cons *c, const struct guard_load *load, const char **why)
+{
+	struct cons_member members[CONS_MEMBERS_MAX];
+	const uint64_t term = *load->term + 1;
+	uint64_t index = 0;
+	const int count = cons_members_of(load, members, CONS_MEMBERS_MAX, &index);
+	int voters = 0, self = 0, rc;
+
+	for (int i = 0; i < count; i++) {
+		voters += members[i].role == CONS_VOTER;
+		self += members[i].role == CONS_VOTER && members[i].id == c->params.node_id;
+	}
+	if (voters != 1 || self != 1)
+		return RAFT_REFUSED_NOT;
+	rc = sidecar_promise(&c->sidecar, term, 0);
+	if (rc != 0)
+		return core_refuse(c, RAFT_REFUSED_FAULT, why, "the sidecar: %s", strerror(-rc));
+	if (c->inner.set_term(&c->inner, term) != 0)
+		return core_refuse(c, RAFT_REFUSED_FAULT, why,
+			"the metadata could not be written: %s", c->inner.errmsg);
+	*load->term = term;
+	*load->vote = 0;
+	return RAFT_REFUSED_NOT;
+}
+
 static enum raft_cons_refusal check_load(
 	struct raft_cons *c, const struct guard_load *load, const char **why)
 {
@@ -139,8 +166,11 @@ static enum raft_cons_refusal check_load(
 		fsm_snapshot_size(c, load->snapshot->bufs[0].len);
 	}
 	refusal = check_address(c, load, why);
+	if (refusal == RAFT_REFUSED_NOT)
+		refusal = take_own_term(c, load, why);
 	if (refusal != RAFT_REFUSED_NOT)
 		return refusal;
+	record = c->sidecar.record;
 	// From here on the library has the promise: older metadata is no crash in between any more.
 	record.term = record.term_before = *load->term;
 	record.vote = record.vote_before = *load->vote;

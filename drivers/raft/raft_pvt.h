@@ -17,6 +17,7 @@
 
 #include "raft_cons.h"
 #include "raft_guard.h"
+#include "raft_nudge.h"
 #include "raft_sidecar.h"
 
 #define RAFT_APPLIES_MAX 2u  // entries in flight on the leader, whoever proposed them
@@ -123,9 +124,7 @@ struct raft_cons {
 	struct core_opens opens;  // in order of arrival
 	uint32_t open_count;
 	struct core_apply apply[RAFT_APPLIES_MAX];
-	struct {
-		uint64_t id, index;
-	} nudged[CONS_MEMBERS_MAX];  // committed and told, by place in the configuration
+	struct raft_nudge nudge;
 	bool own_waits;  // a proposal of this node was refused for want of room, none was taken since
 	struct core_barriers waiting, flying;  // barriers
 	struct raft_barrier barrier;
@@ -208,9 +207,6 @@ void core_open_drop(struct raft_cons *c, struct core_open *open);
 // Starts barriers that wait, gives the answers put down. Once a turn, last.
 void core_turn(struct raft_cons *c, uint8_t *busy);
 bool core_idle(const struct raft_cons *c);
-
-// raft_nudge.c: last in a turn.
-void nudge_turn(struct raft_cons *c);
 
 // raft_files.c: what of the folder needs no library running.
 enum raft_cons_refusal files_library(struct raft_cons *c, const char **why);

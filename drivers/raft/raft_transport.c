@@ -12,7 +12,7 @@
 
 static_assert(RAFT_REFUSALS == HELLO_REFUSAL_COUNT, "a counter for each reason");
 
-const char *raft_cons_refusal_name(uint32_t reason)
+const char *raft_cons_handshake_name(uint32_t reason)
 {
 	return hello_refusal_name((enum hello_refusal)reason);
 }

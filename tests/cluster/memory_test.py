@@ -31,7 +31,7 @@ CHANGES = 150  # membership changes a second wanted
 RISE_MAX = 0.01  # of the mean, over the window
 WARM_UP_SHARE, WARM_UP_MIN = 0.2, 25
 JOURNAL = 1000
-WARM_UP_CHANGES = 3 * JOURNAL  # the store's journal has its full length by then
+WARM_UP_CHANGES = 8 * JOURNAL  # journal, log and snapshots have their full size by then
 OPTIONS = {
     "limits": {"channels": 256, "uids": 4096, "gateways": 16, "senders": 64, "messages": 256,
                "parked": 256, "parked_per_channel": 64, "inflight_pushes": 256, "frames": 16,

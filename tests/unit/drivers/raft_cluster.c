@@ -164,8 +164,10 @@ static void step(struct cluster *c)
 	raft_fixture_step(&c->f);
 	for (uint32_t i = 0; i < c->n; i++) {
 		struct cluster_node *node = &c->node[i];
-		const struct raft *r = raft_fixture_get(&c->f, i);
+		struct raft *r = raft_fixture_get(&c->f, i);
 
+		if (c->nudges && r->state == RAFT_LEADER && guard_ready(&node->guard))
+			nudge_followers(&node->nudge, r);
 		if (r->state != RAFT_LEADER ||
 			(node->led > 0 && node->terms_led[node->led - 1] == r->current_term))
 			continue;

@@ -11,11 +11,13 @@
 #include <stdint.h>
 
 #include "raft_guard.h"
+#include "raft_nudge.h"
 
 #define CLUSTER_APPLIED_MAX 4096u
 
 struct cluster_node {
 	struct raft_guard guard;
+	struct raft_nudge nudge;
 	struct raft_fsm fsm;
 	uint64_t value[CLUSTER_APPLIED_MAX];  // by index; 0: no command there
 	uint64_t applied;  // highest index with a command
@@ -30,7 +32,8 @@ struct cluster_node {
 
 struct cluster {
 	// Set before cluster_init. snapshots: each few entries. exit_on_fault: as the product does.
-	bool snapshots, exit_on_fault;
+	// nudges: leaders tell followers of commits at once, as the product does.
+	bool snapshots, exit_on_fault, nudges;
 	struct raft_fixture f;
 	struct cluster_node node[RAFT_FIXTURE_MAX_SERVERS];
 	uint32_t n, rules;

@@ -67,6 +67,7 @@ static bool quiet(struct lab *lab)
 static void look(struct lab *lab)
 {
 	struct raft_cons_stats stats;
+	struct cons_info info;
 
 	start(lab);
 	lab_until(lab, quiet, "quiet");
@@ -76,6 +77,8 @@ static void look(struct lab *lab)
 	report->numbers[1] = lab->store->chain;
 	report->numbers[2] = stats.replays_skipped;
 	report->numbers[3] = stats.restores;
+	raft_cons_ops.info(lab->cons, &info);
+	report->numbers[4] = info.term;
 }
 
 static void f3_what_was_acknowledged_survives_a_kill(void **state)
@@ -84,6 +87,20 @@ static void f3_what_was_acknowledged_survives_a_kill(void **state)
 	assert_int_equal(lab_child(dir, report, run_and_die), 1000 + SIGKILL);
 	assert_int_equal(report->acknowledged, 1000);
 	assert_int_equal(lab_child(dir, report, look), 0);
+	assert_int_equal(report->numbers[0], 1000);
+}
+
+static void gt_each_life_of_an_only_voter_has_its_own_term(void **state)
+{
+	uint64_t term;
+
+	(void)state;
+	assert_int_equal(lab_child(dir, report, run_and_die), 1000 + SIGKILL);
+	assert_int_equal(lab_child(dir, report, look), 0);
+	term = report->numbers[4];
+	assert_true(term >= 2);
+	assert_int_equal(lab_child(dir, report, look), 0);
+	assert_true(report->numbers[4] > term);
 	assert_int_equal(report->numbers[0], 1000);
 }
 
@@ -672,6 +689,7 @@ int main(int argc, char **argv)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(f3_what_was_acknowledged_survives_a_kill),
+		T(gt_each_life_of_an_only_voter_has_its_own_term),
 		T(f18_a_restart_offers_what_the_store_lacks_and_nothing_else),
 		T(f16_an_answer_follows_its_own_commit),
 		T(f12_bootstrap_twice_is_refused),

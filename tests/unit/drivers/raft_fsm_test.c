@@ -130,6 +130,7 @@ static int setup(void **state)
 	c->raft.state = RAFT_FOLLOWER;
 	c->raft.last_applied = 10;
 	c->guard.stored_index = 1000;
+	c->guard.raft = &c->raft;
 	core_init(c);
 	fsm_init(c);
 	story[0] = 0;
@@ -325,7 +326,6 @@ static void no_proposal_from_inside_a_commit(void **state)
 	(void)state;
 	c->raft.state = RAFT_LEADER;
 	c->raft.current_term = c->guard.ready_term = 3;
-	c->guard.raft = &c->raft;
 	c->in_library = true;
 	assert_int_equal(core_lead_propose(c, &origin, (const uint8_t *)"a", 1), CONS_BUSY);
 }

@@ -95,6 +95,7 @@ static void short_reign(struct cluster *c, uint64_t *seed, uint64_t *value)
 
 struct outcome {
 	bool differs, two_leaders, faulted;
+	uint64_t nudges;
 	uint64_t applied, elections, held, clamped_votes, skipped, held_timeouts, clamped_results;
 };
 
@@ -106,6 +107,7 @@ static struct outcome run(uint32_t rules, uint64_t seed, uint32_t n, bool reigns
 
 	assert_non_null(c);
 	seed = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+	c->nudges = rules != 0;
 	cluster_init(c, n, rules);
 	for (uint32_t round = 0; round < ROUNDS; round++)
 		if (reigns) {
@@ -129,6 +131,7 @@ static struct outcome run(uint32_t rules, uint64_t seed, uint32_t n, bool reigns
 		const struct guard_stats *g = &c->node[i].guard.stats;
 
 		out.faulted |= c->node[i].faulted;
+		out.nudges += c->node[i].nudge.sent;
 		out.applied += c->node[i].applied;
 		out.elections += c->node[i].led;
 		out.held += g->held_messages;
@@ -156,6 +159,7 @@ static void f2_guarded_groups_agree_for_every_seed(void **state)
 				(unsigned long long)seed, out.differs, out.two_leaders,
 				out.faulted);
 		assert_false(out.differs || out.two_leaders || out.faulted);
+		sum.nudges += out.nudges;
 		sum.applied += out.applied;
 		sum.elections += out.elections;
 		sum.held += out.held;
@@ -171,6 +175,7 @@ static void f2_guarded_groups_agree_for_every_seed(void **state)
 		(unsigned long long)sum.skipped, (unsigned long long)sum.held_timeouts,
 		(unsigned long long)sum.clamped_results);
 	// The chaos reaches what the rules are for.
+	assert_true(sum.nudges > 1000);
 	assert_true(sum.applied > 1000 && sum.elections > SEEDS);
 	assert_true(sum.held > 0 && sum.skipped > 0 && sum.clamped_results > 0);
 }

@@ -481,6 +481,44 @@ static void g4_also_behind_a_snapshot_where_the_library_falls_over(void **state)
 	assert_int_equal(in_child(GUARD_ALL, true), CLUSTER_EXIT_FAULT + GUARD_ROLLBACK);
 }
 
+// The leader of a group of two is removed; the other is the only voter.
+static uint64_t lead_alone(uint32_t rules, uint64_t *term)
+{
+	struct cluster *c = calloc(1, sizeof(*c));
+	struct raft_fixture *f;
+	uint64_t both;
+
+	assert_non_null(c);
+	f = &c->f;
+	cluster_init(c, 2, rules);
+	cluster_stand(c, 0);
+	assert_true(cluster_leads(c, 0, 20000));
+	cluster_run(c, 1000);
+	*term = raft_fixture_get(f, 0)->current_term;
+	assert_int_equal(raft_remove(raft_fixture_get(f, 0), &change, 1, changed), 0);
+	cluster_run(c, 1000);
+	assert_int_not_equal(raft_state(raft_fixture_get(f, 0)), RAFT_LEADER);
+	cluster_stand(c, 1);
+	assert_true(cluster_leads(c, 1, 20000));
+	cluster_run(c, 1000);
+	both = cluster_two_leaders(c);
+	assert_true(rules == 0 || guard_ready(&c->node[1].guard));
+	cluster_fini(c);
+	free(c);
+	return both;
+}
+
+static void gt_an_only_voter_leads_in_a_term_of_its_own(void **state)
+{
+	uint64_t term;
+
+	(void)state;
+	// The library alone: one term, two leaders.
+	assert_true(lead_alone(0, &term) == term && term != 0);
+	assert_int_equal(lead_alone(GUARD_ALL & ~GUARD_TERMS, &term), term);
+	assert_int_equal(lead_alone(GUARD_ALL, &term), 0);
+}
+
 static void g1_a_leader_is_ready_when_its_barrier_is_applied(void **state)
 {
 	struct cluster *c = calloc(1, sizeof(*c));
@@ -537,6 +575,7 @@ int main(void)
 		T(an_answer_goes_no_further_than_what_this_leader_showed),
 		cmocka_unit_test(g4_a_change_taken_back_ends_the_process),
 		cmocka_unit_test(g4_also_behind_a_snapshot_where_the_library_falls_over),
+		cmocka_unit_test(gt_an_only_voter_leads_in_a_term_of_its_own),
 		cmocka_unit_test(g1_a_leader_is_ready_when_its_barrier_is_applied),
 		cmocka_unit_test(g6_a_failed_write_in_the_library_is_a_fault),
 	};

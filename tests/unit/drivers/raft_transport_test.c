@@ -396,6 +396,19 @@ static void an_address_in_use_and_one_not_ours_are_told_apart(void **state)
 	assert_non_null(strstr(why, "not an IPv4 address"));
 }
 
+static void a_node_may_listen_elsewhere_than_it_is_known(void **state)
+{
+	snprintf(b->c.params.bind, CONS_ADDRESS_MAX, "127.0.%u.7:7401", (unsigned)getpid() % 250);
+	assert_int_equal(end_open(a), 0);
+	assert_int_equal(end_open(b), 0);
+	assert_int_equal(dial(a, 2, b->c.params.address), 0);
+	turn_until(&a->dials_ended, 1);
+	assert_int_equal(a->status, RAFT_NOCONNECTION);
+	assert_int_equal(dial(a, 2, b->c.params.bind), 0);
+	turn_until(&a->dials_ended, 1);
+	assert_int_equal(a->status, 0);
+}
+
 static void a_node_without_an_address_listens_nowhere(void **state)
 {
 	a->c.params.address[0] = '\0';
@@ -453,6 +466,7 @@ int main(void)
 		T(a_peer_that_does_not_answer_a_connect_is_given_up),
 		T(silent_strangers_leave_room_for_members),
 		T(an_address_in_use_and_one_not_ours_are_told_apart),
+		T(a_node_may_listen_elsewhere_than_it_is_known),
 		T(a_node_without_an_address_listens_nowhere),
 		T(closing_cancels_dials_and_ends),
 		T(names_become_literals),
