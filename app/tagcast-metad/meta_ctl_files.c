@@ -29,14 +29,14 @@ struct walk {
 	int fd;
 	int rc;
 	uint64_t bytes;
-	uint32_t crc;
+	struct store_crc_body body;
 };
 
 static int walk_write(void *ctx, const uint8_t *bytes, uint64_t len)
 {
 	struct walk *walk = ctx;
 
-	walk->crc = store_crc32c(walk->crc, bytes, len);
+	store_crc_body_add(&walk->body, bytes, len);
 	walk->bytes += len;
 	while (len > 0 && walk->fd >= 0) {
 		const ssize_t put = write(walk->fd, bytes, len);
@@ -99,7 +99,7 @@ static json_t *walk_fields(const struct walk *walk)
 	json_t *fields;
 
 	snprintf(chain, sizeof(chain), "%016llx", (unsigned long long)walk->position.chain);
-	snprintf(crc, sizeof(crc), "%08x", walk->crc);
+	snprintf(crc, sizeof(crc), "%08x", walk->body.crc);
 	fields = json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:s}", "node",
 		(json_int_t)walk->metad->options.node_id, "cluster",
 		(json_int_t)walk->position.cluster_id, "applied",

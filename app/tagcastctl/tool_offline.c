@@ -164,14 +164,14 @@ static int check_snapshots(const char *dir, uint64_t cluster_id)
 
 struct digest {
 	uint64_t bytes;
-	uint32_t crc;
+	struct store_crc_body body;
 };
 
 static int digest_write(void *ctx, const uint8_t *bytes, uint64_t len)
 {
 	struct digest *digest = ctx;
 
-	digest->crc = store_crc32c(digest->crc, bytes, len);
+	store_crc_body_add(&digest->body, bytes, len);
 	digest->bytes += len;
 	return 0;
 }
@@ -222,7 +222,7 @@ int tool_verify_folder(const struct tool *tool, const char *folder)
 	struct raft_cons_files files;
 	struct store_position position = {.applied = 0};
 	struct store_snapshot_info info = {.rows = 0};
-	struct digest digest = {.crc = 0};
+	struct digest digest = {.bytes = 0};
 	enum raft_cons_refusal refusal;
 	const char *why = "";
 	char dir[1024];

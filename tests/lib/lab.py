@@ -210,8 +210,17 @@ class Control:
 
     def call(self, cmd, **arguments):
         """Returns: the answer. Raises Unreachable when none came."""
+        self.send(cmd, **arguments)
+        return self.receive(cmd)
+
+    def send(self, cmd, **arguments):
         try:
             self.socket.sendall(json.dumps({"cmd": cmd, **arguments}).encode() + b"\n")
+        except OSError as problem:
+            raise Unreachable("%s: %s" % (cmd, problem)) from problem
+
+    def receive(self, cmd):
+        try:
             while b"\n" not in self.rest:
                 more = self.socket.recv(1 << 20)
                 if not more:
