@@ -11,6 +11,7 @@ SECONDS ?= 600
 SEEDS ?= 1000
 FIRST ?=
 SEED ?=
+ONLY ?=
 # What to build; empty: everything.
 TARGETS ?=
 DEMO_TARGETS := app/tagcastd/tagcastd app/tagcast-metad/tagcast-metad app/tagcastctl/tagcastctl \
@@ -44,7 +45,8 @@ demo:
 endif
 
 test: build
-	@$(MAKE) --no-print-directory build BUILD=build-fuzz CC=clang TARGETS=fuzz_targets \
+	@$(MAKE) --no-print-directory build BUILD=build-fuzz CC=clang \
+		TARGETS='fuzz_targets app/tagcast-metad/tagcast-metad' \
 		MESON_ARGS='-Dfuzz=true -Dperf=false -Db_sanitize=address,undefined -Db_lundef=false'
 	@devtools/test-all $(BUILD) build-fuzz $(FUZZ_SECONDS)
 
@@ -80,8 +82,11 @@ sim: build
 mutants:
 	@devtools/mutants
 
+# ONLY: a regular expression of names; the results of the others are kept.
 soak: build
-	@devtools/soak $(BUILD)
+	@$(MAKE) --no-print-directory build BUILD=build-fuzz CC=clang TARGETS=app/tagcast-metad/tagcast-metad \
+		MESON_ARGS='-Dfuzz=true -Dperf=false -Db_sanitize=address,undefined -Db_lundef=false'
+	@devtools/soak $(BUILD) --sanitized build-fuzz $(if $(ONLY),--only '$(ONLY)')
 
 install: build
 	@meson install -C $(BUILD)

@@ -2,6 +2,7 @@
 // Arguments of requests, checked to the last byte before anything is done. Run by the loop.
 #include "metad.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,32 +111,44 @@ json_t *flags_json(uint8_t flags)
 	return names;
 }
 
-bool args_uids(struct ctl_request *request, const json_t *args, struct mutation *m)
+// UIDs of one request, packed; or why they are none.
+struct packed {
+	uint8_t *uids;
+	uint32_t count, bytes;
+	const char *code;  // NULL: all is well
+	char message[96];
+};
+
+// Two passes over the array: how many bytes, and the bytes. Context: any thread.
+static void pack(const json_t *uids, struct packed *packed)
 {
-	const json_t *uids = json_object_get(args, "uids");
 	const size_t count = json_array_size(uids);
 	const char *why = "";
 	uint8_t uid[ID_LEN_MAX];
 	size_t bytes = 0;
 
 	if (!json_is_array(uids)) {
-		ctl_fail(request, "invalid_uids", "uids is an array of ids");
-		return false;
+		packed->code = "invalid_uids";
+		strcpy(packed->message, "uids is an array of ids");
+		return;
 	}
 	if (count > MUTATION_UIDS_MAX) {
-		ctl_fail(request, "too_many_uids", "%zu UIDs in one command, at most %u", count,
-			MUTATION_UIDS_MAX);
-		return false;
+		packed->code = "too_many_uids";
+		snprintf(packed->message, sizeof(packed->message),
+			"%zu UIDs in one command, at most %u", count, MUTATION_UIDS_MAX);
+		return;
 	}
 	for (int pass = 0; pass < 2; pass++) {
-		uint8_t *out = m->uids;
+		uint8_t *out = packed->uids;
 
 		for (size_t i = 0; i < count; i++) {
 			const int len = ctl_id_read(json_array_get(uids, i), uid, &why);
 
 			if (len < 0) {
-				ctl_fail(request, "invalid_uid", "uids[%zu]: %s", i, why);
-				return false;
+				packed->code = "invalid_uid";
+				snprintf(packed->message, sizeof(packed->message), "uids[%zu]: %s",
+					i, why);
+				return;
 			}
 			if (pass == 0) {
 				bytes += 1 + (size_t)len;
@@ -146,15 +159,54 @@ bool args_uids(struct ctl_request *request, const json_t *args, struct mutation 
 			out += len;
 		}
 		if (pass == 0)
-			m->uids = malloc(bytes + 1);
-		if (m->uids == NULL) {
-			ctl_fail(request, "busy", "no memory for the UIDs");
-			return false;
+			packed->uids = malloc(bytes + 1);
+		if (packed->uids == NULL) {
+			packed->code = "busy";
+			strcpy(packed->message, "no memory for the UIDs");
+			return;
 		}
 	}
-	m->uid_count = (uint32_t)count;
-	m->uids_bytes = (uint32_t)bytes;
-	return true;
+	packed->count = (uint32_t)count;
+	packed->bytes = (uint32_t)bytes;
+}
+
+void *args_take_uids(json_t *args)
+{
+	json_t *uids = json_object_get(args, "uids");
+	struct packed *packed = uids == NULL ? NULL : calloc(1, sizeof(*packed));
+
+	if (packed == NULL)
+		return NULL;
+	pack(uids, packed);
+	json_object_set_new(args, "uids", json_null());
+	return packed;
+}
+
+void args_drop_uids(void *taken)
+{
+	struct packed *packed = taken;
+
+	free(packed->uids);
+	free(packed);
+}
+
+bool args_uids(struct ctl_request *request, const json_t *args, struct mutation *m)
+{
+	struct packed *taken = ctl_request_taken(request), here = {.uids = NULL};
+	struct packed *packed = taken != NULL ? taken : &here;
+
+	if (taken == NULL)
+		pack(json_object_get(args, "uids"), packed);
+	if (packed->code != NULL) {
+		ctl_fail(request, packed->code, "%s", packed->message);
+		free(packed->uids);
+	} else {
+		m->uids = packed->uids;
+		m->uid_count = packed->count;
+		m->uids_bytes = packed->bytes;
+	}
+	free(taken);
+	return m->uids != NULL;
 }
 
 bool args_dedup(struct ctl_request *request, const json_t *args, uint8_t dedup[STORE_DEDUP_BYTES],
@@ -202,5 +254,20 @@ bool args_number(struct ctl_request *request, const json_t *args, const char *na
 		return false;
 	}
 	*value = (uint64_t)json_integer_value(number);
+	return true;
+}
+
+bool args_text(
+	struct ctl_request *request, const json_t *args, const char *name, char *out, size_t size)
+{
+	const json_t *text = json_object_get(args, name);
+
+	if (!json_is_string(text) || json_string_length(text) == 0 ||
+		json_string_length(text) >= size) {
+		ctl_fail(request, "invalid_argument", "%s is a text of 1 to %zu bytes", name,
+			size - 1);
+		return false;
+	}
+	strcpy(out, json_string_value(text));
 	return true;
 }

@@ -3,69 +3,100 @@
 // committed and the fast process acts on it. Run by the loop; sorting of large UID lists by its pool.
 #include "metad.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base_log.h"
 #include "base_time.h"
 
-struct prepare_work {
-	uv_work_t work;
+// Sorting of a large UID list, or parsing of a large line.
+struct work {
+	struct meta_job job;
 	struct metad *metad;
 	struct mutation *m;
+	struct ctl_job *line;
 };
 
-static void prepare_run(uv_work_t *work)
+static void parse_run(struct meta_job *job)
 {
-	struct prepare_work *prepare = work->data;
+	ctl_job_run(((struct work *)job)->line);
+}
 
-	if (mutation_prepare(prepare->m) != 0)
+static void parse_done(struct meta_job *job)
+{
+	struct work *work = (struct work *)job;
+
+	ctl_job_done(work->line);
+	free(work);
+}
+
+static bool parse_elsewhere(void *ctx, struct ctl_job *line) META_ONLY;
+static bool parse_elsewhere(void *ctx, struct ctl_job *line)
+{
+	struct metad *metad = ctx;
+	struct work *work = calloc(1, sizeof(*work));
+
+	if (work == NULL)
+		return false;
+	work->job.run = parse_run;
+	work->job.done = parse_done;
+	work->line = line;
+	meta_pool_submit(metad->pool, META_SHORT, &work->job);
+	return true;
+}
+
+const struct ctl_elsewhere metad_elsewhere = {parse_elsewhere, args_take_uids, args_drop_uids};
+
+static void prepare_run(struct meta_job *job)
+{
+	struct work *work = (struct work *)job;
+
+	if (mutation_prepare(work->m) != 0)
 		LOG(LOG_WARN, "ctl", "META_SORT",
 			"no memory to sort UIDs, they are taken as they come");
 }
 
-static void prepare_after(uv_work_t *work, int status) META_ONLY;
-static void prepare_after(uv_work_t *work, int status)
+static void prepare_done(struct meta_job *job) META_ONLY;
+static void prepare_done(struct meta_job *job)
 {
-	struct prepare_work *prepare = work->data;
+	struct work *work = (struct work *)job;
 
-	(void)status;
-	prepare->metad->preparing--;
-	meta_queue_prepared(prepare->metad->queue, prepare->m);
-	free(prepare);
+	meta_queue_prepared(work->metad->queue, work->m);
+	free(work);
 }
 
 // Hands the mutation to the queue, and its UIDs to the pool when there are many.
 static void submit(struct metad *metad, struct mutation *m, struct ctl_request *request) META_ONLY;
 static void submit(struct metad *metad, struct mutation *m, struct ctl_request *request)
 {
-	struct prepare_work *prepare = NULL;
+	struct work *work = NULL;
 
 	m->owner = request;
 	if (mutation_large(m)) {
-		prepare = calloc(1, sizeof(*prepare));
-		m->preparing = prepare != NULL;
+		work = calloc(1, sizeof(*work));
+		m->preparing = work != NULL;
 	}
 	if (meta_queue_submit(metad->queue, m, time_now_ns()) != 0) {
-		free(prepare);
+		free(work);
 		mutation_free(m);
 		ctl_fail(request, "busy", "too many mutations wait already, try again");
 		return;
 	}
-	if (prepare == NULL)
+	if (work == NULL)
 		return;
-	prepare->work.data = prepare;
-	prepare->metad = metad;
-	prepare->m = m;
-	metad->preparing++;
-	if (uv_queue_work(&metad->loop, &prepare->work, prepare_run, prepare_after) != 0)
-		prepare_after(&prepare->work, 0);
+	work->job.run = prepare_run;
+	work->job.done = prepare_done;
+	work->metad = metad;
+	work->m = m;
+	meta_pool_submit(metad->pool, META_SHORT, &work->job);
 }
 
 // What all mutations have in common. Returns: NULL after refusing.
 static struct mutation *begin(struct metad *metad, struct ctl_request *request, const json_t *args,
 	uint8_t op, const char *names)
 {
+	uint64_t wait_ms = metad->options.answer_wait_ns / NS_PER_MS;
 	struct mutation *m;
 	bool given;
 
@@ -73,7 +104,13 @@ static struct mutation *begin(struct metad *metad, struct ctl_request *request, 
 		ctl_fail(request, "stopping", "the meta process is stopping, try again");
 		return NULL;
 	}
-	if (!args_known(request, args, names))
+	if (metad->group != METAD_MEMBER) {
+		ctl_fail(request, "not_ready",
+			"no group yet: tagcastctl meta bootstrap, or meta join --via");
+		return NULL;
+	}
+	if (!args_known(request, args, names) ||
+		!args_number(request, args, "wait_ms", 1, 3600000, wait_ms, &wait_ms))
 		return NULL;
 	m = calloc(1, sizeof(*m));
 	if (m == NULL) {
@@ -81,6 +118,7 @@ static struct mutation *begin(struct metad *metad, struct ctl_request *request, 
 		return NULL;
 	}
 	m->op = op;
+	m->answer_ns = time_now_ns() + wait_ms * NS_PER_MS;
 	if (!args_channel(request, args, &m->key) || !args_dedup(request, args, m->dedup, &given)) {
 		mutation_free(m);
 		return NULL;
@@ -95,7 +133,8 @@ static void change_list(
 static void change_list(
 	struct metad *metad, struct ctl_request *request, const json_t *args, uint8_t op)
 {
-	struct mutation *m = begin(metad, request, args, op, "type,channel,list,uids,dedup");
+	struct mutation *m =
+		begin(metad, request, args, op, "type,channel,list,uids,dedup,wait_ms");
 
 	if (m == NULL)
 		return;
@@ -133,7 +172,8 @@ static void channel_remove_all(
 	void *ctx, struct ctl_request *request, const json_t *args) META_ONLY;
 static void channel_remove_all(void *ctx, struct ctl_request *request, const json_t *args)
 {
-	struct mutation *m = begin(ctx, request, args, STORE_RESET, "type,channel,list,dedup");
+	struct mutation *m =
+		begin(ctx, request, args, STORE_RESET, "type,channel,list,dedup,wait_ms");
 
 	if (m == NULL)
 		return;
@@ -150,7 +190,7 @@ static void change_flags(
 	struct metad *metad, struct ctl_request *request, const json_t *args, uint8_t op)
 {
 	struct mutation *m = begin(metad, request, args, op,
-		"type,channel,large,ban,disband,send_ban,allow_stranger,dedup");
+		"type,channel,large,ban,disband,send_ban,allow_stranger,dedup,wait_ms");
 
 	if (m == NULL)
 		return;
@@ -176,7 +216,8 @@ static void channel_info(void *ctx, struct ctl_request *request, const json_t *a
 static void channel_delete(void *ctx, struct ctl_request *request, const json_t *args) META_ONLY;
 static void channel_delete(void *ctx, struct ctl_request *request, const json_t *args)
 {
-	struct mutation *m = begin(ctx, request, args, STORE_CHANNEL_REMOVE, "type,channel,dedup");
+	struct mutation *m =
+		begin(ctx, request, args, STORE_CHANNEL_REMOVE, "type,channel,dedup,wait_ms");
 
 	if (m != NULL)
 		submit(ctx, m, request);
@@ -214,27 +255,47 @@ static void answer_result(struct ctl_request *request, const struct mutation *m)
 	}
 }
 
+static uint64_t get_u64(const uint8_t *p)
+{
+	uint64_t v = 0;
+
+	for (int i = 7; i >= 0; i--)
+		v = v << 8 | p[i];
+	return v;
+}
+
+static void answer_unknown(struct ctl_request *request, const struct mutation *m)
+{
+	ctl_fail(request, "unknown_outcome",
+		"it may have been applied or not; repeated with dedup %016" PRIx64 "%016" PRIx64
+		" it is applied once at most",
+		get_u64(m->dedup), get_u64(m->dedup + 8));
+}
+
 void metad_mutation_done(void *ctx, struct mutation *m)
 {
 	struct ctl_request *request = m->owner;
 
 	(void)ctx;
-	if (request != NULL) {
+	if (m->on_done != NULL) {
+		m->on_done(m->owner, m);
+	} else if (request != NULL) {
 		switch (m->outcome) {
 		case MUTATION_OK:
 			answer_result(request, m);
 			break;
 		case MUTATION_BUSY:
 			ctl_fail(request, "busy",
-				"not applied: the channel has a large change open, try again");
+				"not applied: the channel has a large change open, or the group "
+				"takes no more, try again");
 			break;
 		case MUTATION_NOT_LEADER:
-			ctl_fail(request, "not_leader", "not applied: another node leads");
+			ctl_fail(request, "not_leader",
+				"not applied: no leader is known; a majority of the voters must "
+				"run and reach each other");
 			break;
 		default:
-			ctl_fail(request, "unknown_outcome",
-				"it may have been applied or not; repeat it with "
-				"the same dedup key");
+			answer_unknown(request, m);
 		}
 	}
 	mutation_free(m);
@@ -251,5 +312,15 @@ const struct ctl_command metad_commands[] = {
 	{"channel.list", metad_channel_list},
 	{"channel.show", metad_channel_show},
 	{"meta.status", metad_status},
+	{"meta.members", metad_members},
+	{"meta.bootstrap", metad_bootstrap},
+	{"meta.join", metad_join},
+	{"meta.promote", metad_promote},
+	{"meta.demote", metad_demote},
+	{"meta.remove", metad_remove},
+	{"meta.transfer", metad_transfer},
+	{"meta.backup", metad_backup},
+	{"meta.verify", metad_verify},
+	{"meta.restore", metad_restore},
 };
 const uint32_t metad_command_count = sizeof(metad_commands) / sizeof(metad_commands[0]);

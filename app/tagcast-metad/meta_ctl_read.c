@@ -11,7 +11,7 @@
 
 #define PAGE_DEFAULT 1000u
 #define PAGE_MAX 1000u
-#define TOMBSTONES_PER_PAGE 20000u  // channels looked at for one page
+#define TOMBSTONES_PER_PAGE 4096u  // channels looked at for one page
 
 static json_t *channel_fields(const struct store_channel *channel)
 {
@@ -67,6 +67,21 @@ static int list_rows(
 	return 0;
 }
 
+// What is here is good enough to read: a group, and new enough when that was asked for.
+static bool may_read(struct metad *metad, struct ctl_request *request, metad_handler handler,
+	const json_t *args) META_ONLY;
+static bool may_read(
+	struct metad *metad, struct ctl_request *request, metad_handler handler, const json_t *args)
+{
+	if (metad->group != METAD_MEMBER) {
+		ctl_fail(request, "not_ready",
+			"no group yet: tagcastctl meta bootstrap, or meta join --via");
+		return false;
+	}
+	return !metad_linearizable(metad, request, handler, args);
+}
+
+void metad_channel_list(void *ctx, struct ctl_request *request, const json_t *args) META_ONLY;
 void metad_channel_list(void *ctx, struct ctl_request *request, const json_t *args)
 {
 	struct metad *metad = ctx;
@@ -77,7 +92,7 @@ void metad_channel_list(void *ctx, struct ctl_request *request, const json_t *ar
 	uint64_t limit;
 	int rc;
 
-	if (!args_known(request, args, "cursor,limit,removed") ||
+	if (!args_known(request, args, "cursor,limit,removed,linearizable") ||
 		!args_number(request, args, "limit", 1, PAGE_MAX, PAGE_DEFAULT, &limit) ||
 		!read_cursor(request, json_object_get(args, "cursor"), &key))
 		return;
@@ -85,6 +100,8 @@ void metad_channel_list(void *ctx, struct ctl_request *request, const json_t *ar
 		ctl_fail(request, "invalid_argument", "removed is true or false");
 		return;
 	}
+	if (!may_read(metad, request, metad_channel_list, args))
+		return;
 	rows = json_array();
 	rc = meta_state_read(&metad->state, &tx);
 	if (rc == 0) {
@@ -99,9 +116,9 @@ void metad_channel_list(void *ctx, struct ctl_request *request, const json_t *ar
 	cursor = rc == -ENOENT
 			 ? json_null()
 			 : json_pack("[i,o]", (int)key.type, ctl_id_json(channel_key_id(&key)));
-	ctl_reply(request,
-		json_pack("{s:[s,s,s,s,s,s],s:o,s:o}", "columns", "type", "channel", "members",
-			"smv", "flags", "removed", "rows", rows, "cursor", cursor));
+	ctl_reply(request, json_pack("{s:[s,s,s,s,s,s],s:o,s:o,s:I}", "columns", "type", "channel",
+				   "members", "smv", "flags", "removed", "rows", rows, "cursor",
+				   cursor, "commit", (json_int_t)metad->state.position.commit));
 }
 
 static json_t *members_json(const uint8_t *uids, const struct store_page *page)
@@ -134,6 +151,7 @@ static int show_page(struct metad *metad, const struct channel_key *key, uint8_t
 	return rc;
 }
 
+void metad_channel_show(void *ctx, struct ctl_request *request, const json_t *args) META_ONLY;
 void metad_channel_show(void *ctx, struct ctl_request *request, const json_t *args)
 {
 	const json_t *cursor = json_object_get(args, "cursor");
@@ -145,7 +163,7 @@ void metad_channel_show(void *ctx, struct ctl_request *request, const json_t *ar
 	uint64_t limit;
 	int len = 0, rc;
 
-	if (!args_known(request, args, "type,channel,list,cursor,limit") ||
+	if (!args_known(request, args, "type,channel,list,cursor,limit,linearizable") ||
 		!args_channel(request, args, &key) || !args_list(request, args, &list) ||
 		!args_number(request, args, "limit", 1, PAGE_MAX, PAGE_DEFAULT, &limit))
 		return;
@@ -156,6 +174,8 @@ void metad_channel_show(void *ctx, struct ctl_request *request, const json_t *ar
 			return;
 		}
 	}
+	if (!may_read(ctx, request, metad_channel_show, args))
+		return;
 	uids = malloc(PAGE_MAX * 256u);
 	rc = uids == NULL ? -ENOMEM
 			  : show_page(ctx, &key, list, (uint32_t)limit,
@@ -173,65 +193,4 @@ void metad_channel_show(void *ctx, struct ctl_request *request, const json_t *ar
 					  : ctl_id_json(id_view_of(page.next, page.next_len))));
 	}
 	free(uids);
-}
-
-static void set(json_t *fields, const char *name, uint64_t value)
-{
-	json_object_set_new(fields, name, json_integer((json_int_t)value));
-}
-
-void metad_status(void *ctx, struct ctl_request *request, const json_t *args)
-{
-	struct metad *metad = ctx;
-	json_t *f = json_object();
-	struct store_lmdb_info db;
-	struct meta_queue_info queue;
-	struct meta_feed_info feed;
-	struct cons_info cons;
-
-	if (!args_known(request, args, "")) {
-		json_decref(f);
-		return;
-	}
-	role_take_meta();
-	meta_queue_info(metad->queue, &queue);
-	meta_feed_info(metad->feed, &feed);
-	role_drop_meta();
-	metad->cons_ops->info(metad->cons, &cons);
-	memset(&db, 0, sizeof(db));
-	(void)store_lmdb_info(metad->state.db, &db);
-	set(f, "node", metad->options.node_id);
-	set(f, "cluster", metad->options.cluster_id);
-	set(f, "leader", cons.leader_id);
-	set(f, "term", cons.term);
-	set(f, "voters", cons.voters);
-	set(f, "uptime_s", (time_now_ns() - metad->started_ns) / NS_PER_S);
-	set(f, "commit", metad->state.position.commit);
-	set(f, "applied", metad->state.position.applied);
-	set(f, "generation", metad->state.position.generation);
-	set(f, "subscribers", feed.subscribers);
-	set(f, "fast_process", feed.own);
-	set(f, "feed_least_sent", feed.least_sent);
-	set(f, "feed_least_applied", feed.least_applied);
-	set(f, "feed_resyncs", feed.resyncs);
-	set(f, "feed_lagged", feed.lagged);
-	set(f, "feed_protocol_errors", feed.protocol_errors);
-	set(f, "mutations", queue.submitted);
-	set(f, "mutations_applied", queue.applied);
-	set(f, "mutations_unapplied", queue.unapplied);
-	set(f, "mutations_refused", queue.refused);
-	set(f, "mutations_timed_out", queue.timed_out);
-	set(f, "pending", queue.pending);
-	set(f, "pending_bytes", queue.pending_bytes);
-	set(f, "waiting_applied", queue.apply_waiting);
-	set(f, "waiting_stage", queue.gated);
-	set(f, "stages_open", queue.stages_open);
-	set(f, "transactions", metad->state.transactions);
-	set(f, "transaction_max_us", metad->state.commit_max_ns / NS_PER_US);
-	set(f, "clients", ctl_server_clients(metad->ctl));
-	set(f, "map_bytes", db.map_bytes);
-	set(f, "map_used_bytes", db.used_bytes);
-	set(f, "readers", db.readers);
-	set(f, "readers_max", db.readers_max);
-	ctl_reply(request, json_pack("{s:o}", "fields", f));
 }

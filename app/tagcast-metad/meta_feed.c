@@ -17,7 +17,9 @@
 
 #define OUT_BYTES (STORE_FEED_FRAME_MAX + 64u * 1024u)
 #define IN_BYTES 4096u
-#define DELTAS_PER_PUMP 4096u  // of one subscriber in one turn
+#define DELTAS_PER_LOOK 64u  // between two looks at the clock
+#define READS_PER_CALL 16u  // of one subscriber: it says APPLIED now and then, no more
+#define SAY_WAIT_NS NS_PER_S
 #define HELLO_WAIT_NS (5 * NS_PER_S)
 #define CLOSE_WAIT_NS (5 * NS_PER_S)  // for a LAGGED to be read
 #define LAGGED_ROOM 16u
@@ -29,12 +31,14 @@ struct subscriber {
 	bool own;
 	bool live;  // has caught up once: from here its backlog counts
 	bool closing;
+	bool held;  // HELLO came while there is no store to follow
 	bool dead;
 	uint64_t node;
 	uint64_t position;  // last commit in the buffer or sent
 	uint64_t applied;
 	uint64_t taken_bytes;  // once live: state->delta_bytes as far as its position
-	uint64_t deadline_ns;
+	uint64_t deadline_ns;  // held: when WAIT is said again
+	struct store_feed_frame asked;  // held: its HELLO
 	uint32_t in_len, out_len, out_off;
 	uint8_t in[IN_BYTES];
 	uint8_t out[OUT_BYTES];
@@ -44,6 +48,8 @@ struct meta_feed {
 	int listen_fd, epoll_fd;
 	uint64_t node_id, backlog_bytes;
 	struct meta_state *state;
+	bool ready;  // there is a store to follow
+	uint32_t turn;  // slot that is first in the next pump
 	struct subscriber *subscriber[META_SUBSCRIBERS_MAX];
 	struct meta_feed_info info;
 	char path[128];
@@ -105,11 +111,11 @@ static void sub_lagged(
 	sub->deadline_ns = now_ns + CLOSE_WAIT_NS;
 }
 
-// Copies deltas into the buffer while there is room. Returns: 0 or -errno.
-static int sub_fill(
-	struct meta_feed *feed, struct subscriber *sub, struct store_tx *tx, uint64_t now_ns)
+// Copies deltas into the buffer while there is room and time. Returns: 0 or -errno.
+static int sub_fill(struct meta_feed *feed, struct subscriber *sub, struct store_tx *tx,
+	uint64_t now_ns, uint64_t until_ns)
 {
-	for (uint32_t i = 0; i < DELTAS_PER_PUMP; i++) {
+	for (uint32_t i = 1; i % DELTAS_PER_LOOK != 0 || meta_cpu_ns() < until_ns; i++) {
 		struct store_feed_frame frame = {.type = STORE_FEED_DELTA};
 		const int rc = store_read_delta(tx, sub->position, &frame.delta);
 		int bytes;
@@ -138,7 +144,8 @@ static int sub_fill(
 }
 
 // Returns: 1 when there is more to send at once, 0, -errno.
-static int pump_one(struct meta_feed *feed, struct subscriber *sub, uint64_t now_ns)
+static int pump_one(
+	struct meta_feed *feed, struct subscriber *sub, uint64_t now_ns, uint64_t until_ns)
 {
 	struct store_tx tx;
 	int rc;
@@ -149,7 +156,7 @@ static int pump_one(struct meta_feed *feed, struct subscriber *sub, uint64_t now
 		rc = meta_state_read(feed->state, &tx);
 		if (rc != 0)
 			return rc;
-		rc = sub_fill(feed, sub, &tx, now_ns);
+		rc = sub_fill(feed, sub, &tx, now_ns, until_ns);
 		meta_state_read_end(feed->state, &tx);
 		if (rc < 0)
 			return rc;
@@ -167,15 +174,22 @@ static int pump_one(struct meta_feed *feed, struct subscriber *sub, uint64_t now
 
 int meta_feed_pump(struct meta_feed *feed, uint64_t now_ns)
 {
+	const uint64_t until_ns = meta_cpu_ns() + META_PIECE_CPU_NS;
+	const uint32_t first = feed->turn++;
 	bool more = false;
 
 	for (uint32_t i = 0; i < META_SUBSCRIBERS_MAX; i++) {
-		struct subscriber *sub = feed->subscriber[i];
+		struct subscriber *sub = feed->subscriber[(first + i) % META_SUBSCRIBERS_MAX];
 		int rc;
 
 		if (sub == NULL)
 			continue;
-		rc = pump_one(feed, sub, now_ns);
+		// Out of time: the next pump begins with it.
+		if (meta_cpu_ns() >= until_ns) {
+			feed->turn = first + i;
+			return true;
+		}
+		rc = pump_one(feed, sub, now_ns, until_ns);
 		if (rc < 0)
 			return rc;
 		more = more || rc > 0;
@@ -216,22 +230,71 @@ static int welcome(
 	sub->own = hello->node == feed->node_id;
 	sub->position = frame.commit;
 	sub->deadline_ns = UINT64_MAX;
-	rc = store_feed_encode(&frame, sub->out, OUT_BYTES);
+	rc = store_feed_encode(&frame, sub->out + sub->out_len, OUT_BYTES - sub->out_len);
 	if (rc < 0)
 		return rc;
-	sub->out_len = (uint32_t)rc;
+	sub->out_len += (uint32_t)rc;
 	LOG(LOG_INFO, "feed", "FEED_SUBSCRIBE", "subscriber of node %llu from commit %llu%s",
 		(unsigned long long)sub->node, (unsigned long long)frame.commit,
 		frame.resync ? ", reads the whole store" : "");
 	return 0;
 }
 
+// Until there is a store to follow: WAIT now and each second, WELCOME later.
+static void hold(struct subscriber *sub, const struct store_feed_frame *hello)
+{
+	sub->held = true;
+	sub->asked = *hello;
+	sub->deadline_ns = 0;
+}
+
+static void say_wait(struct subscriber *sub, uint64_t now_ns)
+{
+	const struct store_feed_frame wait = {.type = STORE_FEED_WAIT};
+	int bytes;
+
+	sub->deadline_ns = now_ns + SAY_WAIT_NS;
+	if (sub->out_len > 0)
+		return;  // it does not even read these
+	bytes = store_feed_encode(&wait, sub->out, OUT_BYTES);
+	if (bytes > 0)
+		sub->out_len = (uint32_t)bytes;
+	sub_write(sub);
+}
+
+void meta_feed_ready(struct meta_feed *feed)
+{
+	feed->ready = true;
+	for (uint32_t i = 0; i < META_SUBSCRIBERS_MAX; i++) {
+		struct subscriber *sub = feed->subscriber[i];
+
+		if (sub == NULL || !sub->held)
+			continue;
+		sub->held = false;
+		if (welcome(feed, sub, &sub->asked) != 0)
+			sub->dead = true;
+	}
+}
+
+void meta_feed_generation(struct meta_feed *feed, uint64_t now_ns)
+{
+	for (uint32_t i = 0; i < META_SUBSCRIBERS_MAX; i++) {
+		struct subscriber *sub = feed->subscriber[i];
+
+		if (sub != NULL && sub->hello && !sub->closing)
+			sub_lagged(feed, sub, "another store is in use", now_ns);
+	}
+}
+
 // Returns: false when the subscriber breaks the rules.
 static bool take_frame(
 	struct meta_feed *feed, struct subscriber *sub, const struct store_feed_frame *frame)
 {
-	if (frame->type == STORE_FEED_HELLO && !sub->hello && frame->proto == STORE_FEED_PROTO) {
-		if (welcome(feed, sub, frame) != 0)
+	if (frame->type == STORE_FEED_HELLO && !sub->hello && !sub->held &&
+		frame->proto == STORE_FEED_PROTO) {
+		if (!feed->ready)
+			hold(sub, frame);
+		else if (welcome(feed, sub, frame) != 0)
 			sub->dead = true;
 		return true;
 	}
@@ -246,7 +309,7 @@ static bool take_frame(
 
 static void sub_read(struct meta_feed *feed, struct subscriber *sub)
 {
-	for (;;) {
+	for (uint32_t reads = 0; reads < READS_PER_CALL; reads++) {
 		const ssize_t got =
 			recv(sub->fd, sub->in + sub->in_len, IN_BYTES - sub->in_len, MSG_DONTWAIT);
 		uint32_t at = 0;
@@ -371,6 +434,8 @@ uint64_t meta_feed_tick(struct meta_feed *feed, uint64_t now_ns)
 
 		if (sub == NULL)
 			continue;
+		if (sub->held && now_ns >= sub->deadline_ns)
+			say_wait(sub, now_ns);
 		if ((!sub->hello || sub->closing) && now_ns >= sub->deadline_ns)
 			sub->dead = true;
 		else if ((!sub->hello || sub->closing) && sub->deadline_ns < next_ns)

@@ -21,6 +21,11 @@ int meta_feed_open(const char *path, uint64_t node_id, uint64_t backlog_bytes,
 	struct meta_state *state, struct meta_feed **feed);
 void meta_feed_close(struct meta_feed *feed);
 
+// From here there is a store to follow: subscribers that came earlier are welcomed.
+void meta_feed_ready(struct meta_feed *feed) META_ONLY;
+// The store was replaced by another generation: everybody subscribes anew.
+void meta_feed_generation(struct meta_feed *feed, uint64_t now_ns) META_ONLY;
+
 int meta_feed_fd(const struct meta_feed *feed);
 // Sockets that are ready: accepts, HELLO, APPLIED, more room to send.
 void meta_feed_process(struct meta_feed *feed, uint64_t now_ns) META_ONLY;

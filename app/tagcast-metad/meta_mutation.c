@@ -8,7 +8,7 @@
 
 bool mutation_large(const struct mutation *m)
 {
-	return m->uid_count > STORE_UIDS_INLINE_MAX || m->uids_bytes > META_INLINE_BYTES;
+	return m->uid_count > META_INLINE_UIDS || m->uids_bytes > META_INLINE_BYTES;
 }
 
 void mutation_free(struct mutation *m)

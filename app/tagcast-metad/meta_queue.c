@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // Owns every mutation from submit to done: each is in exactly one list. Run by the loop of the meta
-// process. A gate stands for a channel with a large mutation; its waiters keep their order. One file because
-// the states of a mutation and the lists that stand for them change together.
-#include "meta_queue.h"
+// process. A gate stands for a channel with a large mutation; its waiters keep their order.
+#include "meta_queue_pvt.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,36 +11,12 @@
 #include "base_time.h"
 
 #define RETRY_NS (50 * NS_PER_MS)
-
-struct mutation_list {
-	struct mutation *first, *last;
-	uint32_t count;
-};
-
-struct gate {
-	struct gate *next;
-	uint64_t hash;
-	struct channel_key key;
-	struct mutation *owner;  // the large one that runs, is prepared, or waits for a stage
-	struct mutation_list waiters;
-};
-
-struct meta_queue {
-	struct meta_queue_params params;
-	struct mutation_list runnable, slot, retry, apply, other;
-	struct gate *gates;
-	uint64_t next_stage_id;
-	uint32_t stages_open;
-	bool connected;
-	uint64_t applied;
-	uint64_t next_token;
-	struct meta_queue_info info;
-	struct meta_batch batch[META_BATCHES];
-};
+#define EXPIRE_NS (100 * NS_PER_MS)
+#define ANSWERS_PER_CALL 512u  // of those that waited for the fast process: about 2 ms
 
 // --- lists ------------------------------------------------------------------------------------------------
 
-static void list_push(struct mutation_list *list, struct mutation *m, enum mutation_state state)
+void mutations_push(struct mutation_list *list, struct mutation *m, enum mutation_state state)
 {
 	assert(m->list_of == NULL);
 	m->list_of = list;
@@ -56,7 +31,7 @@ static void list_push(struct mutation_list *list, struct mutation *m, enum mutat
 	list->count++;
 }
 
-static void list_remove(struct mutation *m)
+void mutations_remove(struct mutation *m)
 {
 	struct mutation_list *list = m->list_of;
 
@@ -73,11 +48,53 @@ static void list_remove(struct mutation *m)
 	list->count--;
 }
 
-static void list_move(struct mutation_list *list, struct mutation *m, enum mutation_state state)
+void mutations_move(struct mutation_list *list, struct mutation *m, enum mutation_state state)
 {
 	if (m->list_of != NULL)
-		list_remove(m);
-	list_push(list, m, state);
+		mutations_remove(m);
+	mutations_push(list, m, state);
+}
+
+// Keeps the order in which they were sent.
+void mutations_push_again(struct mutation_list *list, struct mutation *m)
+{
+	struct mutation *after = list->last;
+
+	while (after != NULL && after->token > m->token)
+		after = after->prev;
+	assert(m->list_of == NULL);
+	m->list_of = list;
+	m->state = MUTATION_RUNNABLE;
+	m->prev = after;
+	m->next = after != NULL ? after->next : list->first;
+	if (m->next != NULL)
+		m->next->prev = m;
+	else
+		list->last = m;
+	if (after != NULL)
+		after->next = m;
+	else
+		list->first = m;
+	list->count++;
+}
+
+void mutations_prepend(
+	struct mutation_list *list, struct mutation_list *front, enum mutation_state state)
+{
+	for (struct mutation *m = front->first; m != NULL; m = m->next) {
+		m->list_of = list;
+		m->state = (uint8_t)state;
+	}
+	if (front->first == NULL)
+		return;
+	front->last->next = list->first;
+	if (list->first != NULL)
+		list->first->prev = front->last;
+	else
+		list->last = front->last;
+	list->first = front->first;
+	list->count += front->count;
+	*front = (struct mutation_list){.first = NULL};
 }
 
 // Answers all with "unknown", at the end of the process.
@@ -86,7 +103,7 @@ static void list_drain(struct meta_queue *q, struct mutation_list *list)
 	while (list->first != NULL) {
 		struct mutation *m = list->first;
 
-		list_remove(m);
+		mutations_remove(m);
 		m->outcome = MUTATION_UNKNOWN;
 		q->params.done(q->params.ctx, m);
 	}
@@ -104,18 +121,28 @@ static struct gate **gate_find(struct meta_queue *q, const struct channel_key *k
 	return at;
 }
 
+void queue_new_stage(struct meta_queue *q, struct mutation *m)
+{
+	m->restart = false;
+	m->stage_code = STORE_R_OK;
+	m->offset = m->sent_count = 0;
+	m->stage_id = q->next_stage_id++;
+	if (q->next_stage_id > q->params.stage_id_last)
+		q->next_stage_id = q->params.stage_id_first;
+}
+
 // Lets the owner of a gate have a stage, or wait for one.
 static void want_slot(struct meta_queue *q, struct mutation *m)
 {
 	if (m->preparing) {
-		list_move(&q->other, m, MUTATION_IDLE);
+		mutations_move(&q->other, m, MUTATION_IDLE);
 	} else if (q->stages_open < q->params.stages) {
 		q->stages_open++;
 		m->has_slot = true;
-		m->stage_id = q->next_stage_id++;
-		list_move(&q->runnable, m, MUTATION_RUNNABLE);
+		queue_new_stage(q, m);
+		mutations_move(&q->runnable, m, MUTATION_RUNNABLE);
 	} else {
-		list_move(&q->slot, m, MUTATION_SLOT);
+		mutations_move(&q->slot, m, MUTATION_SLOT);
 	}
 }
 
@@ -144,7 +171,7 @@ static void release_gate(struct meta_queue *q, const struct mutation *owner)
 			want_slot(q, m);
 			return;
 		}
-		list_move(&q->runnable, m, MUTATION_RUNNABLE);
+		mutations_move(&q->runnable, m, MUTATION_RUNNABLE);
 	}
 	*at = gate->next;
 	free(gate);
@@ -155,7 +182,7 @@ static void release_gate(struct meta_queue *q, const struct mutation *owner)
 static void done(struct meta_queue *q, struct mutation *m)
 {
 	if (m->list_of != NULL)
-		list_remove(m);
+		mutations_remove(m);
 	q->info.pending--;
 	q->info.pending_bytes -= m->charged;
 	if (m->outcome == MUTATION_BUSY)
@@ -168,13 +195,13 @@ static void done(struct meta_queue *q, struct mutation *m)
 }
 
 // The outcome is known; what committed still waits for the fast process.
-static void finish(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
+void queue_finish(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
 {
 	const bool applied = m->outcome == MUTATION_OK &&
 			     (m->result.code == STORE_R_OK || m->result.code == STORE_R_NO_CHANGE);
 
 	if (m->list_of != NULL)
-		list_remove(m);
+		mutations_remove(m);
 	if (m->staged) {
 		release_slot(q, m);
 		release_gate(q, m);
@@ -190,13 +217,42 @@ static void finish(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
 		return;
 	}
 	m->deadline_ns = now_ns + q->params.apply_wait_ns;
-	list_push(&q->apply, m, MUTATION_APPLY_WAIT);
+	mutations_push(&q->apply, m, MUTATION_APPLY_WAIT);
 }
 
-static void fail(struct meta_queue *q, struct mutation *m, enum mutation_outcome outcome)
+static int drop_stage(struct meta_queue *q, uint64_t id, const struct channel_key *key)
 {
-	m->outcome = (uint8_t)outcome;
-	finish(q, m, 0);
+	struct mutation *m = calloc(1, sizeof(*m));
+
+	if (m == NULL)
+		return -ENOMEM;
+	m->key = *key;
+	m->op = STORE_ABORT;
+	m->staged = m->aborting = true;
+	m->stage_id = id;
+	m->deadline_ns = m->answer_ns = UINT64_MAX;
+	q->info.pending++;
+	mutations_push(&q->runnable, m, MUTATION_RUNNABLE);
+	return 0;
+}
+
+void queue_fail(struct meta_queue *q, struct mutation *m, enum mutation_outcome outcome)
+{
+	m->outcome = (uint8_t)(m->maybe ? MUTATION_UNKNOWN : outcome);
+	// What it left of a stage is dropped; without memory for that the store does it in time.
+	if (m->has_slot && m->offset > 0)
+		(void)drop_stage(q, m->stage_id, &m->key);
+	queue_finish(q, m, 0);
+}
+
+void queue_retry_later(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
+{
+	if (now_ns >= m->deadline_ns || now_ns >= m->answer_ns) {
+		queue_fail(q, m, MUTATION_BUSY);
+		return;
+	}
+	m->retry_ns = now_ns + RETRY_NS;
+	mutations_move(&q->retry, m, MUTATION_RETRY);
 }
 
 // --- in -----------------------------------------------------------------------------------------------------
@@ -208,7 +264,7 @@ int meta_queue_create(const struct meta_queue_params *params, struct meta_queue 
 	if (q == NULL)
 		return -ENOMEM;
 	q->params = *params;
-	q->next_stage_id = params->stage_id_first == 0 ? 1 : params->stage_id_first;
+	q->next_stage_id = params->stage_id_first;
 	*queue = q;
 	return 0;
 }
@@ -222,6 +278,7 @@ void meta_queue_destroy(struct meta_queue *q)
 	list_drain(q, &q->retry);
 	list_drain(q, &q->apply);
 	list_drain(q, &q->other);
+	list_drain(q, &q->again);
 	while (q->gates != NULL) {
 		struct gate *gate = q->gates;
 
@@ -257,13 +314,15 @@ int meta_queue_submit(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
 	q->info.submitted++;
 	m->charged = m->uids_bytes;
 	m->deadline_ns = now_ns + q->params.wait_ns;
+	if (m->answer_ns == 0)
+		m->answer_ns = now_ns + q->params.answer_wait_ns;
 	if (gate == NULL) {
-		list_push(&q->runnable, m, MUTATION_RUNNABLE);
+		mutations_push(&q->runnable, m, MUTATION_RUNNABLE);
 	} else if (gate->owner == NULL) {
 		gate->owner = m;
 		want_slot(q, m);
 	} else {
-		list_push(&gate->waiters, m, MUTATION_GATED);
+		mutations_push(&gate->waiters, m, MUTATION_GATED);
 	}
 	return 0;
 }
@@ -278,272 +337,33 @@ void meta_queue_prepared(struct meta_queue *q, struct mutation *m)
 
 int meta_queue_abort_stage(struct meta_queue *q, uint64_t id, const struct channel_key *key)
 {
-	struct mutation *m = calloc(1, sizeof(*m));
-
-	if (m == NULL)
-		return -ENOMEM;
-	m->key = *key;
-	m->op = STORE_ABORT;
-	m->staged = m->aborting = true;
-	m->stage_id = id;
-	m->deadline_ns = UINT64_MAX;
-	q->info.pending++;
-	list_push(&q->runnable, m, MUTATION_RUNNABLE);
-	return 0;
+	return drop_stage(q, id, key);
 }
 
-// --- out: batches -------------------------------------------------------------------------------------------
-
-// The next command of `m`; its UIDs point into the mutation.
-static void next_command(const struct mutation *m, struct store_command *cmd)
-{
-	const uint8_t *p = m->uids + m->offset, *end = m->uids + m->uids_bytes;
-	struct id_view uid;
-
-	*cmd = (struct store_command){.op = m->op, .list = m->list, .channel = m->key};
-	if (!m->staged) {
-		cmd->flags = m->flags;
-		memcpy(cmd->dedup, m->dedup, sizeof(cmd->dedup));
-		cmd->uids = m->uids;
-		cmd->uids_bytes = m->uids_bytes;
-		cmd->uid_count = m->uid_count;
-		return;
-	}
-	cmd->staged_op = m->op;
-	cmd->stage_id = m->stage_id;
-	if (m->aborting) {
-		cmd->op = STORE_ABORT;
-		cmd->staged_op = 0;
-		cmd->list = 0;
-	} else if (m->offset < m->uids_bytes) {
-		cmd->op = STORE_STAGE;
-		cmd->uids = p;
-		while (cmd->uid_count < STORE_UIDS_INLINE_MAX && store_uids_next(&p, end, &uid) &&
-			(uint32_t)(p - cmd->uids) <= META_CHUNK_BYTES) {
-			cmd->uid_count++;
-			cmd->uids_bytes = (uint32_t)(p - cmd->uids);
-		}
-	} else {
-		cmd->op = STORE_CLOSE;
-		cmd->uid_count = m->sent_count;
-		memcpy(cmd->dedup, m->dedup, sizeof(cmd->dedup));
-	}
-}
-
-// Notes that the command is on its way. More chunks: to the end of the line, so that others get their turn.
-static void command_sent(struct meta_queue *q, struct mutation *m, const struct store_command *cmd)
-{
-	m->in_flight++;
-	if (cmd->op == STORE_STAGE) {
-		m->offset += cmd->uids_bytes;
-		m->sent_count += cmd->uid_count;
-		if (m->offset < m->uids_bytes) {
-			list_move(&q->runnable, m, MUTATION_RUNNABLE);
-			return;
-		}
-	}
-	list_move(&q->other, m, MUTATION_SENT);
-}
-
-static void batch_fill(struct meta_queue *q, struct meta_batch *batch)
-{
-	while (q->runnable.first != NULL && batch->count < META_BATCH_COMMANDS) {
-		struct mutation *m = q->runnable.first;
-		struct store_command cmd;
-		int bytes;
-
-		if (batch->count > 0 && batch->len >= META_BATCH_BYTES)
-			break;
-		next_command(m, &cmd);
-		bytes = store_command_encode(
-			&cmd, batch->data + batch->len, ENTRY_BYTES_MAX - batch->len);
-		if (bytes < 0) {
-			// Handlers checked every field: only room can be missing.
-			assert(bytes == -ENOSPC && batch->count > 0);
-			break;
-		}
-		batch->item[batch->count].m = m;
-		batch->item[batch->count].op = cmd.op;
-		batch->count++;
-		batch->len += (uint32_t)bytes;
-		command_sent(q, m, &cmd);
-	}
-}
-
-uint32_t meta_queue_fill(struct meta_queue *q)
-{
-	uint32_t proposed = 0;
-
-	for (uint32_t i = 0; i < META_BATCHES; i++) {
-		struct meta_batch *batch = &q->batch[i];
-		enum cons_status status;
-
-		if (batch->open)
-			continue;
-		if (batch->count == 0) {
-			batch_fill(q, batch);
-			if (batch->count == 0)
-				break;
-			batch->token = ++q->next_token;
-		}
-		batch->open = true;
-		status = q->params.cons->propose(
-			q->params.cons_ctx, batch->data, batch->len, batch->token);
-		if (status == CONS_BUSY) {
-			batch->open = false;  // kept as it is for the next turn
-			break;
-		}
-		if (status != CONS_OK)
-			meta_queue_refused(q, batch, status);
-		else
-			proposed++;
-	}
-	return proposed;
-}
-
-struct meta_batch *meta_queue_batch(struct meta_queue *q, uint64_t token)
-{
-	for (uint32_t i = 0; i < META_BATCHES; i++)
-		if (q->batch[i].open && q->batch[i].token == token)
-			return &q->batch[i];
-	return NULL;
-}
-
-// --- results ------------------------------------------------------------------------------------------------
-
-static void retry_later(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
-{
-	if (now_ns >= m->deadline_ns) {
-		fail(q, m, MUTATION_BUSY);
-		return;
-	}
-	m->retry_ns = now_ns + RETRY_NS;
-	list_move(&q->retry, m, MUTATION_RETRY);
-}
-
-static void whole_result(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
-{
-	if (m->result.code == STORE_R_BUSY)
-		retry_later(q, m, now_ns);
-	else
-		finish(q, m, now_ns);
-}
-
-static void chunk_result(struct meta_queue *q, struct mutation *m, uint8_t code)
-{
-	if (code != STORE_R_OK && m->stage_code == STORE_R_OK)
-		m->stage_code = code;
-	if (m->stage_code != STORE_R_OK)
-		list_move(&q->other, m, MUTATION_SENT);  // no more chunks
-	if (m->in_flight > 0)
-		return;
-	// A refused chunk leaves a part behind at most: dropped in any case.
-	m->aborting = m->stage_code != STORE_R_OK;
-	if (m->aborting || m->offset == m->uids_bytes)
-		list_move(&q->runnable, m, MUTATION_RUNNABLE);
-}
-
-static void close_result(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
-{
-	const bool closed = !m->result.repeated &&
-			    (m->result.code == STORE_R_OK || m->result.code == STORE_R_NO_CHANGE);
-
-	if (closed) {
-		finish(q, m, now_ns);
-		return;
-	}
-	// Answered from memory, or refused: the stage is still there.
-	m->aborting = true;
-	list_move(&q->runnable, m, MUTATION_RUNNABLE);
-}
-
-static void abort_result(struct meta_queue *q, struct mutation *m, uint64_t now_ns)
-{
-	m->aborting = false;
-	if (m->stage_code == STORE_R_BUSY) {
-		m->stage_code = STORE_R_OK;
-		m->offset = m->sent_count = 0;
-		retry_later(q, m, now_ns);
-		return;
-	}
-	if (m->stage_code != STORE_R_OK)
-		m->result.code = m->stage_code;
-	finish(q, m, now_ns);
-}
-
-void meta_queue_committed(struct meta_queue *q, struct meta_batch *batch, uint64_t now_ns)
-{
-	for (uint32_t i = 0; i < batch->count; i++) {
-		struct mutation *m = batch->item[i].m;
-		const uint8_t op = batch->item[i].op;
-
-		m->in_flight--;
-		if (op != STORE_STAGE && op != STORE_ABORT) {
-			m->result = batch->result[i];
-			m->members = batch->members[i];
-		}
-		if (m->outcome != MUTATION_OK) {
-			// Another of its commands was refused.
-			if (m->in_flight == 0)
-				finish(q, m, now_ns);
-		} else if (op == STORE_STAGE) {
-			chunk_result(q, m, batch->result[i].code);
-		} else if (op == STORE_CLOSE) {
-			close_result(q, m, now_ns);
-		} else if (op == STORE_ABORT) {
-			abort_result(q, m, now_ns);
-		} else {
-			whole_result(q, m, now_ns);
-		}
-	}
-	batch->open = false;
-	batch->count = batch->len = 0;
-}
-
-void meta_queue_refused(struct meta_queue *q, struct meta_batch *batch, enum cons_status status)
-{
-	const enum mutation_outcome outcome = status == CONS_NOT_LEADER ? MUTATION_NOT_LEADER
-					      : status == CONS_BUSY || status == CONS_TOO_LARGE
-						      ? MUTATION_BUSY
-						      : MUTATION_UNKNOWN;
-
-	for (uint32_t i = 0; i < batch->count; i++) {
-		struct mutation *m = batch->item[i].m;
-		const uint8_t op = batch->item[i].op;
-		// A chunk or an abort shows nothing to anyone: what is lost with it was not applied.
-		const bool hidden = op == STORE_STAGE || op == STORE_ABORT;
-
-		m->in_flight--;
-		if (m->outcome == MUTATION_OK)
-			m->outcome = (uint8_t)(hidden && outcome == MUTATION_UNKNOWN ? MUTATION_BUSY
-										     : outcome);
-		if (m->state == MUTATION_RUNNABLE)
-			list_move(&q->other, m, MUTATION_SENT);
-		if (m->in_flight == 0)
-			finish(q, m, 0);
-	}
-	batch->open = false;
-	batch->count = batch->len = 0;
-}
-
-// --- time and what was applied -----------------------------------------------------------------------------------------
+// --- time, and what was applied -----------------------------------------------------------------------------------------
 
 void meta_queue_applied(struct meta_queue *q, bool connected, uint64_t applied)
 {
+	uint32_t answered = 0;
 	struct mutation *next;
 
-	if (q->connected == connected && q->applied == applied)
+	if (q->connected == connected && q->applied == applied && !q->apply_more)
 		return;
 	q->connected = connected;
 	q->applied = applied;
+	q->apply_more = false;
 	if (!connected)
 		return;  // it may come back within the wait
 	for (struct mutation *m = q->apply.first; m != NULL; m = next) {
 		next = m->next;
-		if (m->result.commit <= applied) {
-			m->applied = true;
-			done(q, m);
+		if (m->result.commit > applied)
+			continue;
+		if (answered++ == ANSWERS_PER_CALL) {
+			q->apply_more = true;
+			return;
 		}
+		m->applied = true;
+		done(q, m);
 	}
 }
 
@@ -552,7 +372,7 @@ static void expire_waiters(struct meta_queue *q, uint64_t now_ns)
 	struct gate *next_gate;
 
 	while (q->slot.first != NULL && q->slot.first->deadline_ns <= now_ns)
-		fail(q, q->slot.first, MUTATION_BUSY);
+		queue_fail(q, q->slot.first, MUTATION_BUSY);
 	for (struct gate *gate = q->gates; gate != NULL; gate = next_gate) {
 		next_gate = gate->next;
 		// The first ones came first. One that is still being prepared is in use elsewhere.
@@ -560,25 +380,65 @@ static void expire_waiters(struct meta_queue *q, uint64_t now_ns)
 			!gate->waiters.first->preparing) {
 			struct mutation *m = gate->waiters.first;
 
-			list_remove(m);
+			mutations_remove(m);
 			m->staged = false;  // it holds no gate
-			fail(q, m, MUTATION_BUSY);
+			queue_fail(q, m, MUTATION_BUSY);
 		}
+	}
+}
+
+static void expire_list(struct meta_queue *q, struct mutation_list *list, uint64_t now_ns)
+{
+	uint32_t answered = 0;
+	struct mutation *next;
+
+	for (struct mutation *m = list->first; m != NULL && answered < ANSWERS_PER_CALL; m = next) {
+		next = m->next;
+		// Parts of it may be on their way; their end comes first.
+		if (m->answer_ns > now_ns || m->in_flight > 0)
+			continue;
+		queue_fail(q, m,
+			m->last_status == CONS_NOT_LEADER || m->last_status == CONS_OK
+				? MUTATION_NOT_LEADER
+				: MUTATION_BUSY);
+		answered++;
 	}
 }
 
 void meta_queue_tick(struct meta_queue *q, uint64_t now_ns)
 {
+	uint32_t answered = 0;
 	struct mutation *next;
 
+	q->now_ns = now_ns;
 	expire_waiters(q, now_ns);
+	if (now_ns >= q->expire_ns) {
+		q->expire_ns = now_ns + EXPIRE_NS;
+		expire_list(q, &q->again, now_ns);
+		expire_list(q, &q->runnable, now_ns);
+	}
 	for (struct mutation *m = q->retry.first; m != NULL; m = next) {
 		next = m->next;
 		if (m->retry_ns <= now_ns)
-			list_move(&q->runnable, m, MUTATION_RUNNABLE);
+			mutations_move(&q->runnable, m, MUTATION_RUNNABLE);
 	}
-	while (q->apply.first != NULL && q->apply.first->deadline_ns <= now_ns)
+	while (q->apply.first != NULL && q->apply.first->deadline_ns <= now_ns &&
+		answered++ < ANSWERS_PER_CALL)
 		done(q, q->apply.first);
+}
+
+// There is a batch or room for one, and something to put into it.
+static bool wants_to_propose(const struct meta_queue *q)
+{
+	bool room = false, idle = true;
+
+	for (uint32_t i = 0; i < META_BATCHES; i++) {
+		if (q->batch[i].count > 0 && !q->batch[i].open)
+			return true;  // not taken, to be proposed again
+		room = room || !q->batch[i].open;
+		idle = idle && !q->batch[i].open;
+	}
+	return q->again.first != NULL ? idle : room && q->runnable.first != NULL;
 }
 
 uint64_t meta_queue_next_ns(const struct meta_queue *q)
@@ -596,19 +456,16 @@ uint64_t meta_queue_next_ns(const struct meta_queue *q)
 		if (gate->waiters.first != NULL && !gate->waiters.first->preparing &&
 			gate->waiters.first->deadline_ns < next_ns)
 			next_ns = gate->waiters.first->deadline_ns;
+	if ((q->runnable.first != NULL || q->again.first != NULL) && q->expire_ns < next_ns)
+		next_ns = q->expire_ns;
+	if (wants_to_propose(q) && q->propose_ns < next_ns)
+		next_ns = q->propose_ns;
 	return next_ns;
 }
 
 bool meta_queue_runnable(const struct meta_queue *q)
 {
-	bool room = false;
-
-	for (uint32_t i = 0; i < META_BATCHES; i++) {
-		if (q->batch[i].count > 0 && !q->batch[i].open)
-			return true;  // refused as busy, to be proposed again
-		room = room || !q->batch[i].open;
-	}
-	return room && q->runnable.first != NULL;
+	return q->apply_more || (q->now_ns >= q->propose_ns && wants_to_propose(q));
 }
 
 void meta_queue_info(const struct meta_queue *q, struct meta_queue_info *info)
@@ -623,4 +480,12 @@ void meta_queue_info(const struct meta_queue *q, struct meta_queue_info *info)
 	info->batches = 0;
 	for (uint32_t i = 0; i < META_BATCHES; i++)
 		info->batches += q->batch[i].open;
+}
+
+bool meta_queue_owns_stage(const struct meta_queue *q, uint64_t id)
+{
+	for (const struct gate *gate = q->gates; gate != NULL; gate = gate->next)
+		if (gate->owner != NULL && gate->owner->has_slot && gate->owner->stage_id == id)
+			return true;
+	return false;
 }

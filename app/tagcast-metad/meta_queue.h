@@ -17,6 +17,9 @@
 #define META_BATCH_COMMANDS 256u
 #define META_BATCH_BYTES (64u * 1024u)  // a batch is closed at this size; one command may be larger
 #define META_CHUNK_BYTES (32u * 1024u)  // UIDs of one staged chunk
+#define META_CHUNK_UIDS 1024u  // and so many: what is applied in one piece keeps a turn short
+#define META_BATCH_UIDS 1024u  // a batch is closed at so many rows
+#define META_INLINE_UIDS 2048u  // UIDs of one unstaged command: applied in one piece
 #define META_INLINE_BYTES (24u * 1024u)  // UIDs of one unstaged command
 #define META_PENDING_BYTES_MAX (256u * 1024u * 1024u)  // UIDs of all mutations that wait
 #define META_PENDING_MAX 70000u  // mutations; 64 clients with 1024 requests each fit
@@ -47,6 +50,9 @@ struct mutation {
 	bool staged;
 	bool has_slot;  // counts as an open stage
 	bool aborting;  // its stage is to be dropped
+	bool restart;  // a chunk was lost: its stage is to be dropped and begun anew
+	bool maybe;  // an earlier try may have been applied
+	uint8_t last_status;  // enum cons_status of the last refusal
 	bool applied;
 	uint8_t stage_code;  // first refusal of a chunk
 	uint8_t op, list, flags;
@@ -57,11 +63,15 @@ struct mutation {
 	uint32_t charged;  // bytes counted against the limit
 	uint32_t offset, sent_count;  // of what was sent of the stage
 	uint32_t in_flight;  // commands
-	uint64_t stage_id;
+	uint64_t
+		stage_id;  // commands of the cluster's tables: the id of the row; `uids` is its body
 	uint64_t deadline_ns, retry_ns;
+	uint64_t answer_ns;  // when its caller stops waiting; 0: set by submit
+	uint64_t token;  // of the last batch that came back with it
 	struct store_result result;
 	uint64_t members;
 	void *owner;  // of whoever submitted it
+	void (*on_done)(void *owner, const struct mutation *m);  // NULL: the queue's params.done
 };
 
 // A UID list is prepared (sorted, repeats left out) before a staged mutation may run: chunks in key
@@ -77,7 +87,8 @@ struct meta_queue_params {
 	uint32_t stages;  // open stages at once
 	uint64_t wait_ns;  // behind a stage, or for one
 	uint64_t apply_wait_ns;
-	uint64_t stage_id_first;  // differs at every start
+	uint64_t answer_wait_ns;  // for a group that does not take or finish it
+	uint64_t stage_id_first, stage_id_last;  // of this node and life alone
 	const struct cons_ops *cons;
 	void *cons_ctx;
 	// The mutation is answered; owned by the callee from here.
@@ -93,7 +104,7 @@ void meta_queue_destroy(struct meta_queue *queue);
 // meta_queue_prepared. Returns: 0; -ENOBUFS: over the limits, `m` stays the caller's.
 int meta_queue_submit(struct meta_queue *queue, struct mutation *m, uint64_t now_ns) META_ONLY;
 void meta_queue_prepared(struct meta_queue *queue, struct mutation *m) META_ONLY;
-// Drops the stage `id` of `key`, left by an earlier life of this process. Before any submit.
+// Drops the stage `id` of `key`, left by an earlier life of this process or by a lost mutation.
 // Returns: 0 or -ENOMEM.
 int meta_queue_abort_stage(
 	struct meta_queue *queue, uint64_t id, const struct channel_key *key) META_ONLY;
@@ -120,7 +131,8 @@ struct meta_batch *meta_queue_batch(struct meta_queue *queue, uint64_t token) ME
 // The results of the batch are in place and durable.
 void meta_queue_committed(
 	struct meta_queue *queue, struct meta_batch *batch, uint64_t now_ns) META_ONLY;
-// The batch will not commit under its token.
+// The batch will not commit under its token. What is not final is proposed again, with the same
+// de-duplication keys and in the same order, until its caller's wait is over.
 void meta_queue_refused(
 	struct meta_queue *queue, struct meta_batch *batch, enum cons_status status) META_ONLY;
 
@@ -133,9 +145,13 @@ uint64_t meta_queue_next_ns(const struct meta_queue *queue) META_ONLY;
 // True when meta_queue_fill would propose something.
 bool meta_queue_runnable(const struct meta_queue *queue) META_ONLY;
 
+// True while a mutation of this queue has the stage.
+bool meta_queue_owns_stage(const struct meta_queue *queue, uint64_t id) META_ONLY;
+
 struct meta_queue_info {
 	uint32_t pending, gated, runnable, apply_waiting, stages_open, batches;
 	uint64_t pending_bytes;
 	uint64_t submitted, refused, timed_out, applied, unapplied;
+	uint64_t deferred, resent;  // batches not taken, batches that came back
 };
 void meta_queue_info(const struct meta_queue *queue, struct meta_queue_info *info) META_ONLY;

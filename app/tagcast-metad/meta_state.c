@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-// Owns the LMDB handle. Run by the loop of the meta process; the only writer there is.
+// Owns the store. Run by the loop of the meta process; the only writer there is.
 #include "meta_state.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sysexits.h>
 
 #include "base_log.h"
 #include "base_time.h"
-#include "store_feed.h"
+#include "meta_exit.h"
+#include "meta_state_pvt.h"
+#include "store_cluster.h"
 
-#define COMPACT_STEPS_TURN 512u  // rows a turn with commits works off on the side
-#define COMPACT_STEPS_IDLE 4096u  // rows of a transaction made for it: about 5 ms
+#define COMPACT_STEPS_TURN 256u  // rows worked off between two looks at the clock
 
 // Members of the channel after each delta of one batch, in commit order.
 struct collected {
@@ -29,6 +28,7 @@ static int exit_code_of(int rc)
 	case -EBUSY:
 		return EX_TEMPFAIL;  // another writer lives
 	case -EPROTO:
+		return META_EXIT_FOREIGN;
 	case -EINVAL:
 	case -EOPNOTSUPP:
 		return EX_CONFIG;
@@ -37,71 +37,89 @@ static int exit_code_of(int rc)
 		return EX_NOPERM;
 	case -ENOENT:
 	case -ENOTDIR:
+	case -EROFS:
 		return EX_CANTCREAT;
 	case -ENOMEM:
 		return EX_OSERR;
+	case -ENOSPC:
+	case -EDQUOT:
+		return META_EXIT_SPACE;
+	case -EUCLEAN:
+		return META_EXIT_DAMAGED;
 	default:
 		return EX_IOERR;
 	}
 }
 
-// Formats or checks the store, and gives a new one a generation that no subscriber has seen.
-static int format(
-	struct meta_state *state, struct store_tx *tx, uint64_t cluster_id, const char **why)
+static int read_position(struct meta_state *state)
 {
-	uint64_t generation = 0;
-	int rc = store_read_position(tx, &state->position);
-	const bool fresh = rc == -ENOENT;
+	struct store_tx tx;
+	int rc = store_lmdb_read_begin(state->db, &tx);
 
-	if (rc != 0 && !fresh)
-		return rc;
-	*why = "cannot read or format it";
-	rc = store_open(tx, cluster_id, why);
 	if (rc != 0)
 		return rc;
-	if (fresh) {
-		while (generation == 0)
-			if (getrandom(&generation, sizeof(generation), 0) != sizeof(generation))
-				return -EIO;
-		rc = store_set_generation(tx, generation >> 1 | 1);
-		if (rc != 0)
-			return rc;
-	}
-	return store_read_position(tx, &state->position);
+	rc = store_read_position(&tx, &state->position);
+	store_lmdb_read_end(state->db, &tx);
+	return rc;
+}
+
+int meta_state_adopt(struct meta_state *state)
+{
+	state->db = store_gen_db(state->gen);
+	state->compact = true;
+	return read_position(state);
 }
 
 int meta_state_open(struct meta_state *state, const char *dir, uint64_t map_bytes,
 	uint64_t cluster_id, const char **why)
 {
 	static char text[512];
-	const char *reason = "unknown fault";
-	struct store_tx tx;
-	int rc = store_lmdb_open(dir, map_bytes, true, true, &state->db, why);
+	const struct store_gen_params params = {
+		.dir = dir,
+		.map_bytes = map_bytes,
+		.cluster_id = cluster_id,
+		.sync = false,
+	};
+	struct store_gen_info info;
+	int rc = store_gen_open(&params, &state->gen, why);
 
+	// The store has one code for both; its text tells them apart.
+	if (rc == -EPROTO && strstr(*why, "newer version") != NULL)
+		return META_EXIT_NEWER;
 	if (rc != 0)
 		return exit_code_of(rc);
-	rc = store_lmdb_begin(state->db, &tx);
-	if (rc == 0) {
-		rc = format(state, &tx, cluster_id, &reason);
-		if (rc == 0)
-			rc = store_lmdb_commit(state->db, &tx);
-		else
-			store_lmdb_abort(state->db, &tx);
-	}
+	state->cluster_id = cluster_id;
+	rc = meta_state_adopt(state);
 	if (rc != 0) {
-		snprintf(text, sizeof(text), "%s: %s (%s)", dir, reason, strerror(-rc));
+		snprintf(text, sizeof(text), "%s: cannot read it (%s)", dir, strerror(-rc));
 		*why = text;
-		meta_state_close(state);
+		store_gen_abandon(state->gen);
+		state->gen = NULL;
 		return exit_code_of(rc);
 	}
-	state->compact = true;
+	store_gen_info(state->gen, &info);
+	if (info.origin == STORE_GEN_BOOT || info.origin == STORE_GEN_DAMAGED)
+		LOG(LOG_WARN, "store", "STORE_REBUILD",
+			"the store %s and is built anew from the log",
+			info.origin == STORE_GEN_BOOT
+				? "may have lost its end when the machine stopped"
+				: "did not open");
 	return 0;
 }
 
-void meta_state_close(struct meta_state *state)
+int meta_state_close(struct meta_state *state)
 {
-	store_lmdb_close(state->db);
+	int rc = 0;
+
+	if (state->gen != NULL)
+		rc = store_gen_close(state->gen);
+	if (rc != 0)
+		LOG(LOG_WARN, "store", "STORE_CLOSE",
+			"the store was not closed cleanly (%s): it is looked at again at start",
+			strerror(-rc));
+	state->gen = NULL;
 	state->db = NULL;
+	return rc == 0 ? 0 : exit_code_of(rc);
 }
 
 static void collect(void *ctx, const struct store_delta *delta)
@@ -133,7 +151,8 @@ static int fill_members(struct store_tx *tx, struct meta_batch *batch, const str
 			batch->members[i] = c->members[at];
 			continue;
 		}
-		if (batch->item[i].op == STORE_STAGE || batch->item[i].op == STORE_ABORT)
+		if (batch->item[i].op == STORE_STAGE || batch->item[i].op == STORE_ABORT ||
+			batch->item[i].op >= STORE_NODE_JOIN)
 			continue;
 		rc = store_read_channel(tx, &batch->item[i].m->key, &channel);
 		if (rc != 0 && rc != -ENOENT)
@@ -164,22 +183,23 @@ static int apply_one(
 	return fill_members(tx, batch, &c);
 }
 
-// The transaction around all batches of a turn.
-static int commit_all(
-	struct meta_state *state, const struct cons_commit *commits, uint32_t count) META_ONLY;
-static int commit_all(struct meta_state *state, const struct cons_commit *commits, uint32_t count)
+// The transaction around as many batches as fit the turn. `*taken`: how many.
+static int commit_some(struct meta_state *state, const struct cons_commit *commits, uint32_t count,
+	uint32_t *taken) META_ONLY;
+static int commit_some(struct meta_state *state, const struct cons_commit *commits, uint32_t count,
+	uint32_t *taken)
 {
+	const uint64_t until_ns = meta_cpu_ns() + META_PIECE_CPU_NS;
 	struct store_tx tx;
 	int rc = store_lmdb_begin(state->db, &tx);
 
 	if (rc != 0)
 		return rc;
-	for (uint32_t i = 0; i < count && rc == 0; i++)
-		rc = apply_one(state, &tx, &commits[i]);
-	if (rc == 0) {
-		rc = store_compact(
-			&tx, &state->limits, count == 0 ? COMPACT_STEPS_IDLE : COMPACT_STEPS_TURN);
-		state->compact = rc > 0;
+	for (*taken = 0; *taken < count && rc == 0 && (*taken == 0 || meta_cpu_ns() < until_ns);)
+		rc = apply_one(state, &tx, &commits[(*taken)++]);
+	if (rc == 0 && meta_cpu_ns() < until_ns) {
+		rc = store_compact(&tx, &state->limits, COMPACT_STEPS_TURN);
+		state->compact = state->compact || rc > 0;
 	}
 	if (rc >= 0)
 		rc = store_read_position(&tx, &state->position);
@@ -190,19 +210,34 @@ static int commit_all(struct meta_state *state, const struct cons_commit *commit
 	return store_lmdb_commit(state->db, &tx);
 }
 
+static void say_fault(int rc)
+{
+	LOG(LOG_ERROR, "store", "STORE_FAULT", "the store failed: %s%s", strerror(-rc),
+		rc == -ENOSPC ? " (disk or map full: make room, or start with a larger map size)"
+			      : "");
+}
+
+static void note_transaction(struct meta_state *state, uint64_t before_ns)
+{
+	const uint64_t took_ns = time_now_ns() - before_ns;
+
+	if (took_ns > state->commit_max_ns)
+		state->commit_max_ns = took_ns;
+	state->transactions++;
+}
+
 int meta_state_commit(void *ctx, const struct cons_commit *commits, uint32_t count)
 {
 	struct meta_state *state = ctx;
-	const uint64_t before = time_now_ns();
-	uint64_t took;
+	const uint64_t before_ns = time_now_ns();
+	uint32_t taken = 0;
 	int rc;
 
-	rc = commit_all(state, commits, count);
-	took = time_now_ns() - before;
-	if (took > state->commit_max_ns)
-		state->commit_max_ns = took;
-	state->transactions++;
-	for (uint32_t i = 0; i < count && rc == 0; i++) {
+	if (state->meter != NULL)
+		meta_turn_mark(state->meter, TURN_CONSENSUS);
+	rc = commit_some(state, commits, count, &taken);
+	note_transaction(state, before_ns);
+	for (uint32_t i = 0; i < taken && rc == 0; i++) {
 		struct meta_batch *batch =
 			commits[i].token == 0 ? NULL
 					      : meta_queue_batch(state->queue, commits[i].token);
@@ -210,31 +245,48 @@ int meta_state_commit(void *ctx, const struct cons_commit *commits, uint32_t cou
 		if (batch != NULL)
 			meta_queue_committed(state->queue, batch, state->now_ns);
 	}
+	if (state->meter != NULL)
+		meta_turn_mark(state->meter, TURN_COMMIT);
 	if (rc != 0)
-		LOG(LOG_ERROR, "store", "STORE_FAULT", "the store failed: %s%s", strerror(-rc),
-			rc == -ENOSPC
-				? " (disk or map full: make room, or start with a larger map size)"
-				: "");
-	return rc == 0 ? (int)count : rc;
+		say_fault(rc);
+	return rc == 0 ? (int)taken : rc;
 }
 
 void meta_state_result(void *ctx, uint64_t token, enum cons_status status, const char *why)
 {
 	struct meta_state *state = ctx;
-	struct meta_batch *batch;
+	struct meta_batch *batch = meta_queue_batch(state->queue, token);
 
-	(void)why;
-	// What committed was answered with its results already.
-	if (status == CONS_OK)
-		return;
-	batch = meta_queue_batch(state->queue, token);
+	// What committed was answered with its results already; when it committed before a snapshot that
+	// was restored since, they are gone: its keys tell.
 	if (batch != NULL)
-		meta_queue_refused(state->queue, batch, status);
+		meta_queue_refused(state->queue, batch, status == CONS_OK ? CONS_UNKNOWN : status);
+	else if (state->on_result != NULL)
+		state->on_result(state->ctx, token, status, why);
 }
 
 int meta_state_compact(struct meta_state *state)
 {
-	return meta_state_commit(state, NULL, 0);
+	const uint64_t before_ns = time_now_ns(), until_ns = meta_cpu_ns() + META_PIECE_CPU_NS;
+	struct store_tx tx;
+	int rc = store_lmdb_begin(state->db, &tx);
+
+	if (rc != 0)
+		return rc;
+	do
+		rc = store_compact(&tx, &state->limits, COMPACT_STEPS_TURN);
+	while (rc > 0 && meta_cpu_ns() < until_ns);
+	state->compact = rc > 0;
+	if (rc < 0) {
+		store_lmdb_abort(state->db, &tx);
+		say_fault(rc);
+		return rc;
+	}
+	rc = store_lmdb_commit(state->db, &tx);
+	note_transaction(state, before_ns);
+	if (rc != 0)
+		say_fault(rc);
+	return rc;
 }
 
 int meta_state_read(struct meta_state *state, struct store_tx *tx)
@@ -246,3 +298,38 @@ void meta_state_read_end(struct meta_state *state, struct store_tx *tx)
 {
 	store_lmdb_read_end(state->db, tx);
 }
+
+static uint64_t state_chain(void *ctx, uint64_t *applied)
+{
+	const struct meta_state *state = ctx;
+
+	*applied = state->position.applied;
+	return state->position.chain;
+}
+
+static int state_id_removed(void *ctx, uint64_t id)
+{
+	struct meta_state *state = ctx;
+	struct store_node node;
+	struct store_tx tx;
+	int rc = meta_state_read(state, &tx);
+
+	if (rc != 0)
+		return rc;
+	rc = store_read_node(&tx, id, &node);
+	meta_state_read_end(state, &tx);
+	return rc == 0 ? node.state == STORE_NODE_REMOVED : rc == -ENOENT ? 0 : rc;
+}
+
+const struct cons_events meta_state_events = {
+	.on_commit = meta_state_commit,
+	.on_result = meta_state_result,
+	.chain = state_chain,
+	.id_removed = state_id_removed,
+	.snapshot_begin = meta_snapshot_begin,
+	.snapshot_encode = meta_snapshot_encode,
+	.snapshot_end = meta_snapshot_end,
+	.snapshot_check = meta_snapshot_check,
+	.restore_begin = meta_restore_begin,
+	.restore_turn = meta_restore_turn,
+};

@@ -100,7 +100,10 @@ int tool_answer_exit(const json_t *answer, const char *prefix)
 		{"not_leader", TOOL_AGAIN},
 		{"stopping", TOOL_AGAIN},
 		{"not_ready", TOOL_AGAIN},
+		{"io", TOOL_IO},
 		{"not_found", TOOL_NO},
+		{"already_member", TOOL_NO},
+		{"refused", TOOL_NO},
 		{"expired", TOOL_NO},
 		{"unknown_command", TOOL_UNREACHABLE},
 		{"internal", TOOL_INTERNAL},
@@ -135,6 +138,8 @@ static int ask(const struct tool *tool, const char *socket_name, const char *cmd
 		json_object_set_new(request, "skip", json_integer((json_int_t)tool->skip));
 	if (table && tool->all)
 		json_object_set_new(request, "all", json_true());
+	if (table && tool->window != 0)
+		json_object_set_new(request, "window", json_integer((json_int_t)tool->window));
 	answer = tool_call(tool, fd, request, &rc);
 	if (answer != NULL) {
 		rc = tool_answer_exit(answer, NULL);
@@ -148,7 +153,8 @@ static int ask(const struct tool *tool, const char *socket_name, const char *cmd
 
 static int show(const struct tool *tool, int argc, char **argv)
 {
-	static const char *const what[] = {"tags", "gateways", "drops", "limits", "queues"};
+	static const char *const what[] = {
+		"tags", "gateways", "drops", "limits", "queues", "workers"};
 	char cmd[32];
 
 	for (size_t i = 0; argc == 1 && i < sizeof(what) / sizeof(what[0]); i++)
@@ -156,7 +162,7 @@ static int show(const struct tool *tool, int argc, char **argv)
 			snprintf(cmd, sizeof(cmd), "show.%s", what[i]);
 			return ask(tool, TOOL_CONTROL, cmd, true);
 		}
-	tool_error("show tags|gateways|drops|limits|queues");
+	tool_error("show tags|gateways|drops|limits|queues|workers");
 	return TOOL_USAGE;
 }
 
@@ -175,11 +181,34 @@ static const char help[] =
 	"  channel show TYPE CHANNEL            one channel and its members\n"
 	"  import FILE                          lines of TYPE <tab> CHANNEL <tab> UID, - is "
 	"standard input\n"
-	"  meta status                          state of the store and its feed\n"
+	"\n"
+	"The group behind the store:\n"
+	"  meta status                          state of group, store and feed\n"
+	"  meta members                         who is in the group\n"
+	"  meta bootstrap                       once in a cluster's life: a group of this node "
+	"alone\n"
+	"  meta join --via ADDRESS:PORT         into the group of the member with that "
+	"raft_address, "
+	"as standby\n"
+	"  meta promote NODE                    a standby becomes a voter\n"
+	"  meta demote NODE                     a voter becomes a standby\n"
+	"  meta remove NODE                     out of the group; its id is never used again\n"
+	"  meta transfer [NODE]                 leadership to that voter, or to the one furthest\n"
+	"  meta backup FILE                     the whole store into a file on the node\n"
+	"  meta restore FILE                    on a node without a group: one of it alone, from a "
+	"backup\n"
+	"  meta verify                          reads everything; equal digests at equal entries\n"
+	"  meta verify FOLDER                   a stopped node's data folder, or a copy: is it "
+	"whole\n"
+	"  meta inspect FOLDER                  what its log says\n"
+	"  meta recover FOLDER [--confirm]      majority lost for good: this node goes on alone\n"
 	"\n"
 	"Fast path:\n"
 	"  status                               state of the node\n"
-	"  show tags|gateways|drops|limits|queues\n"
+	"  show tags|gateways|drops|limits      tables of the node\n"
+	"  show queues                          load of every queue between threads, hottest "
+	"first\n"
+	"  show workers                         turns and backlogs of the workers\n"
 	"  reload                               read the configuration again\n"
 	"\n"
 	"Options:\n"
@@ -195,7 +224,12 @@ static const char help[] =
 	"      --mode MODE        import: reset (default) replaces each list, add adds to it\n"
 	"      --limit N          list and show at most N\n"
 	"      --skip N           show tags, gateways: leave out the first N\n"
+	"      --linearizable     list, show: with everything that was acknowledged before, "
+	"anywhere\n"
+	"      --via ADDRESS:PORT meta join: a member\n"
+	"      --confirm          meta recover: do it\n"
 	"      --all              show drops: those that are 0 too\n"
+	"      --window SECONDS   show queues: rates and times over so long (10)\n"
 	"      --removed          list removed channels too\n"
 	"      --large --ban --disband --send-ban --allow-stranger   flags for create and info\n"
 	"      --help --version\n"
@@ -217,6 +251,10 @@ enum option_id {
 	OPT_SKIP,
 	OPT_ALL,
 	OPT_REMOVED,
+	OPT_VIA,
+	OPT_CONFIRM,
+	OPT_LINEARIZABLE,
+	OPT_WINDOW,
 	OPT_HELP,
 	OPT_VERSION,
 	OPT_FLAG
@@ -235,6 +273,10 @@ static const struct option options[] = {
 	{"skip", required_argument, NULL, OPT_SKIP},
 	{"all", no_argument, NULL, OPT_ALL},
 	{"removed", no_argument, NULL, OPT_REMOVED},
+	{"via", required_argument, NULL, OPT_VIA},
+	{"confirm", no_argument, NULL, OPT_CONFIRM},
+	{"linearizable", no_argument, NULL, OPT_LINEARIZABLE},
+	{"window", required_argument, NULL, OPT_WINDOW},
 	{"large", no_argument, NULL, OPT_FLAG},
 	{"ban", no_argument, NULL, OPT_FLAG + 1},
 	{"disband", no_argument, NULL, OPT_FLAG + 2},
@@ -276,6 +318,7 @@ static int take_option(struct tool *tool, int id)
 		if (!take_number("timeout", optarg, 3600000, &value))
 			return TOOL_USAGE;
 		tool->timeout_ms = (int)value;
+		tool->timeout_given = true;
 		break;
 	case OPT_NO_HEADER:
 		tool->no_header = true;
@@ -306,6 +349,19 @@ static int take_option(struct tool *tool, int id)
 	case OPT_REMOVED:
 		tool->removed = true;
 		break;
+	case OPT_VIA:
+		tool->via = optarg;
+		break;
+	case OPT_CONFIRM:
+		tool->confirm = true;
+		break;
+	case OPT_LINEARIZABLE:
+		tool->linearizable = true;
+		break;
+	case OPT_WINDOW:
+		if (!take_number("window", optarg, 120, &tool->window))
+			return TOOL_USAGE;
+		break;
 	case OPT_HELP:
 		fputs(help, stdout);
 		return TOOL_OK;
@@ -332,8 +388,8 @@ static int dispatch(struct tool *tool, int argc, char **argv)
 		return ask(tool, TOOL_CONTROL, "status", false);
 	if (argc == 1 && strcmp(argv[0], "reload") == 0)
 		return ask(tool, TOOL_CONTROL, "reload", false);
-	if (argc == 2 && strcmp(argv[0], "meta") == 0 && strcmp(argv[1], "status") == 0)
-		return ask(tool, TOOL_META, "meta.status", false);
+	if (argc >= 1 && strcmp(argv[0], "meta") == 0)
+		return tool_meta(tool, argc - 1, argv + 1);
 	if (argc == 0)
 		fputs(help, stderr);
 	else

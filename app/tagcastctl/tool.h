@@ -30,7 +30,12 @@ struct tool {
 	const char *dedup;
 	uint64_t limit;  // 0: none
 	uint64_t skip;
+	const char *via;
+	uint64_t window;  // seconds; 0: as the daemon likes
 	int timeout_ms;
+	bool timeout_given;
+	bool confirm;
+	bool linearizable;
 	bool json;
 	bool no_header;
 	bool removed;
@@ -61,3 +66,8 @@ void tool_print_value(FILE *out, const json_t *value);
 
 int tool_channel(struct tool *tool, int argc, char **argv);
 int tool_import(struct tool *tool, int argc, char **argv);
+int tool_meta(struct tool *tool, int argc, char **argv);
+// A data folder that no process uses, or a copy of one.
+int tool_inspect_folder(const struct tool *tool, const char *folder);
+int tool_verify_folder(const struct tool *tool, const char *folder);
+int tool_recover_folder(const struct tool *tool, const char *folder);

@@ -123,6 +123,10 @@ static int add_arguments(
 				json_object_set_new(request, tool_flag_names[i], json_true());
 	if (tool->dedup != NULL)
 		json_object_set_new(request, "dedup", json_string(tool->dedup));
+	// The rest of the time is for the fast process to act on it.
+	if (tool->timeout_given)
+		json_object_set_new(
+			request, "wait_ms", json_integer((json_int_t)tool->timeout_ms * 2 / 3 + 1));
 	return rc;
 }
 
@@ -197,6 +201,8 @@ static int pages(const struct tool *tool, json_t *request, const char *what)
 	bool first = true;
 	int rc = TOOL_OK, fd = tool_connect(tool, TOOL_META, &rc);
 
+	if (tool->linearizable)
+		json_object_set_new(request, "linearizable", json_true());
 	while (fd >= 0) {
 		json_t *answer, *cursor;
 

@@ -14,6 +14,7 @@
 #include "port.h"
 #include "source_store.h"
 
+struct wq_monitor;
 struct feed_client;
 struct meta_child;
 
@@ -38,6 +39,8 @@ struct app {
 	struct meta_child *meta;
 	struct feed_client *feed;
 	struct ctl_server *ctl;
+	struct wq_monitor *queues;
+	uint64_t queues_ns;  // next look at them
 	int epoll_fd, wake_fd, signal_fd;
 	_Atomic bool control_sleeping;
 	_Atomic bool stop;
@@ -69,6 +72,12 @@ void app_wake(void *app, uint32_t who);
 int app_control_open(struct app *app);
 void app_control_close(struct app *app);
 int app_control_run(struct app *app);
+// show_queues.c
+int app_queues_init(struct app *app);
+void app_queues_fini(struct app *app);
+// Looks at every queue when it is time to.
+void app_queues_step(struct app *app, uint64_t now_ns) CONTROL_ONLY;
+void app_show_queues(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY;
 // show.c: the rows of the control socket.
 extern const struct ctl_command app_commands[];
 extern const uint32_t app_command_count;

@@ -161,6 +161,7 @@ static uint32_t step(struct app *app, uint64_t now) CONTROL_ONLY
 	feed_client_applied(app->feed, node_control_applied(app->node));
 	work += (uint32_t)ctl_server_process(app->ctl);
 	work += port_control_step(app->port, now);
+	app_queues_step(app, now);
 	if (app->meta != NULL)
 		work += meta_child_process(app->meta, now);
 	return work;

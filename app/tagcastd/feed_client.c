@@ -98,7 +98,7 @@ static void drop(struct feed_client *client, const char *why, uint64_t now_ns)
 	client->backoff_ns *= 2;
 	if (client->backoff_ns > BACKOFF_MAX_NS)
 		client->backoff_ns = BACKOFF_MAX_NS;
-	client->info.connected = false;
+	client->info.connected = client->info.waiting = false;
 	client->info.last_error = why;
 	if (welcomed) {
 		LOG(LOG_WARN, "feed", "FEED_LOST", "feed from the meta process is gone: %s", why);
@@ -161,6 +161,7 @@ static int take_frame(struct feed_client *client, const struct store_feed_frame 
 		}
 		client->welcomed = true;
 		client->info.connected = true;
+		client->info.waiting = false;
 		client->info.connects++;
 		LOG(LOG_INFO, "feed", "FEED_UP", "feed from commit %llu of generation %llu%s",
 			(unsigned long long)frame->commit, (unsigned long long)frame->generation,
@@ -172,6 +173,14 @@ static int take_frame(struct feed_client *client, const struct store_feed_frame 
 			return 1;
 		}
 		break;
+	case STORE_FEED_WAIT:
+		if (client->welcomed) {
+			*why = "WAIT after WELCOME";
+			return 1;
+		}
+		client->info.waiting = true;
+		client->since_ns = now_ns;  // it is there and will say WELCOME
+		return 0;
 	case STORE_FEED_LAGGED:
 		client->info.lagged++;
 		*why = "too far behind";

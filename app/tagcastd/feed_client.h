@@ -24,6 +24,7 @@ struct feed_client_events {
 
 struct feed_client_info {
 	bool connected;  // WELCOME received
+	bool waiting;  // the meta process is there and has no store to follow yet
 	uint64_t connects;  // connections that said WELCOME
 	uint64_t failures;  // attempts that ended before that
 	uint64_t lagged;  // times the meta process gave us up as too slow

@@ -261,6 +261,15 @@ static int init_meta(struct app *app)
 		.stages = conf->meta.stages,
 		.stage_commits = conf->meta.stage_commits,
 		.feed_backlog_bytes = conf->meta.feed_backlog_bytes,
+		.raft_address = conf->meta.raft_address,
+		.raft_bind = conf->meta.raft_bind,
+		.raft_key_file = conf->meta.raft_key_file,
+		.raft_auth_off = conf->meta.raft_auth == CONF_AUTH_OFF,
+		.election_ns = conf->meta.election_ns,
+		.heartbeat_ns = conf->meta.heartbeat_ns,
+		.snapshot_entries = conf->meta.snapshot_entries,
+		.snapshot_trailing = conf->meta.snapshot_trailing,
+		.snapshot_log_bytes = conf->meta.snapshot_log_bytes,
 	};
 	int rc;
 
@@ -303,6 +312,7 @@ static const struct app_module modules[] = {
 	{"port", init_port, fini_port},
 	{"source", init_source, fini_source},
 	{"node", init_node, fini_node},
+	{"queues", app_queues_init, app_queues_fini},
 	{"privileges", init_privileges, NULL},
 	{"meta", init_meta, fini_meta},
 	{"control", app_control_open, app_control_close},

@@ -17,14 +17,14 @@
 
 #include "base_log.h"
 #include "base_time.h"
+#include "meta_exit.h"
 
 #define BACKOFF_MIN_NS (100 * NS_PER_MS)
+#define BACKOFF_SLOW_NS (1 * NS_PER_S)  // at least, for what a restart does not mend
 #define BACKOFF_MAX_NS (30 * NS_PER_S)
 #define STABLE_NS (60 * NS_PER_S)  // a child that lived this long resets the back-off
-#define ARGS_MAX 32u
+#define ARGS_MAX 64u
 #define TEXT_BYTES 4096u
-// Exit codes that another try will not change soon (usage, configuration).
-#define EXIT_IS_HOPELESS(code) ((code) == 64 || (code) == 78)
 
 struct meta_child {
 	char text[TEXT_BYTES];  // the arguments, one after the other
@@ -96,6 +96,26 @@ static int find_program(struct meta_child *child, const char *program)
 	return 0;
 }
 
+static int add_group(struct meta_child *child, const struct meta_child_params *params)
+{
+	int rc = 0;
+
+	if (params->raft_address != NULL && params->raft_address[0] != '\0')
+		rc = add_option(child, "--raft-address", params->raft_address);
+	if (rc == 0 && params->raft_bind != NULL && params->raft_bind[0] != '\0')
+		rc = add_option(child, "--raft-bind", params->raft_bind);
+	if (rc == 0 && params->raft_key_file != NULL && params->raft_key_file[0] != '\0')
+		rc = add_option(child, "--raft-key-file", params->raft_key_file);
+	if (rc == 0 && params->raft_auth_off)
+		rc = add_option(child, "--raft-auth", "off");
+	rc = rc != 0 ? rc : add_number(child, "--election-ms", params->election_ns / NS_PER_MS);
+	rc = rc != 0 ? rc : add_number(child, "--heartbeat-ms", params->heartbeat_ns / NS_PER_MS);
+	rc = rc != 0 ? rc : add_number(child, "--snapshot-entries", params->snapshot_entries);
+	rc = rc != 0 ? rc : add_number(child, "--snapshot-trailing", params->snapshot_trailing);
+	rc = rc != 0 ? rc : add_number(child, "--snapshot-log", params->snapshot_log_bytes);
+	return rc;
+}
+
 static int build_args(struct meta_child *child, const struct meta_child_params *params)
 {
 	const uint64_t wait_ms = (params->apply_wait_ns + NS_PER_MS - 1) / NS_PER_MS;
@@ -113,6 +133,7 @@ static int build_args(struct meta_child *child, const struct meta_child_params *
 	rc = rc != 0 ? rc : add_number(child, "--stages", params->stages);
 	rc = rc != 0 ? rc : add_number(child, "--stage-commits", params->stage_commits);
 	rc = rc != 0 ? rc : add_number(child, "--feed-backlog", params->feed_backlog_bytes);
+	rc = rc != 0 ? rc : add_group(child, params);
 	if (rc == 0 && params->log_level != NULL)
 		rc = add_option(child, "--log-level", params->log_level);
 	return rc;
@@ -127,7 +148,7 @@ int meta_child_create(const struct meta_child_params *params, struct meta_child 
 		return -ENOMEM;
 	child->pidfd = -1;
 	child->backoff_ns = BACKOFF_MIN_NS;
-	child->info.last_status = -1;
+	child->info.last_status = child->info.last_code = -1;
 	child->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	rc = child->epoll_fd < 0 ? -errno : build_args(child, params);
 	if (rc != 0) {
@@ -220,13 +241,19 @@ static void note_end(struct meta_child *child, int status, uint64_t now_ns)
 	}
 	if (now_ns - child->started_ns >= STABLE_NS)
 		child->backoff_ns = BACKOFF_MIN_NS;
-	if (WIFEXITED(status) && EXIT_IS_HOPELESS(WEXITSTATUS(status)))
-		child->backoff_ns = BACKOFF_MAX_NS;
+	child->info.last_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+	// A crash, or what a restart repairs, is soon over; the rest needs time or somebody's help.
+	if (WIFEXITED(status) && meta_exit_remedy(WEXITSTATUS(status)) != META_REMEDY_RESTART &&
+		child->backoff_ns < BACKOFF_SLOW_NS)
+		child->backoff_ns = BACKOFF_SLOW_NS;
 	plan_restart(child, now_ns);
 	LOG(LOG_ERROR, "meta", "META_EXIT",
-		"meta process ended (%s %d), next start in %" PRIu64 " ms",
+		"meta process ended (%s %d)%s, next start in %" PRIu64 " ms",
 		WIFSIGNALED(status) ? "signal" : "exit code",
 		WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
+		WIFEXITED(status) && meta_exit_remedy(WEXITSTATUS(status)) == META_REMEDY_HELP
+			? ", it cannot go on without help: see its last lines"
+			: "",
 		(child->info.next_start_ns - now_ns) / NS_PER_MS);
 }
 

@@ -24,6 +24,11 @@ struct meta_child_params {
 	uint64_t stage_commits;
 	uint32_t stages;
 	uint32_t feed_backlog_bytes;
+	const char *raft_address, *raft_bind, *raft_key_file;  // NULL or empty: none
+	bool raft_auth_off;
+	uint64_t election_ns, heartbeat_ns;
+	uint32_t snapshot_entries, snapshot_trailing;
+	uint64_t snapshot_log_bytes;
 };
 
 struct meta_child_info {
@@ -32,6 +37,7 @@ struct meta_child_info {
 	uint64_t starts;
 	uint64_t exits;
 	int last_status;  // as of waitpid; -1: none yet
+	int last_code;  // exit code; -1: none yet, or a signal ended it
 	uint64_t next_start_ns;  // while not running; UINT64_MAX: never
 };
 

@@ -131,7 +131,10 @@ static void add_meta(struct app *app, json_t *fields) CONTROL_ONLY
 	struct feed_client_info feed;
 
 	feed_client_info(app->feed, &feed);
-	json_object_set_new(fields, "meta", json_string(feed.connected ? "connected" : "away"));
+	json_object_set_new(fields, "meta",
+		json_string(feed.connected ? "connected"
+			    : feed.waiting ? "no group"
+					   : "away"));
 	add_u64(fields, "feed_frames", feed.frames);
 	add_u64(fields, "feed_connects", feed.connects);
 	add_u64(fields, "feed_failures", feed.failures);
@@ -144,6 +147,8 @@ static void add_meta(struct app *app, json_t *fields) CONTROL_ONLY
 		add_u64(fields, "meta_pid", (uint64_t)info.pid);
 		add_u64(fields, "meta_starts", info.starts);
 		add_u64(fields, "meta_exits", info.exits);
+		if (info.last_code >= 0)
+			add_u64(fields, "meta_last_exit", (uint64_t)info.last_code);
 	}
 	add_u64(fields, "applied", node_control_applied(app->node));
 }
@@ -320,7 +325,7 @@ static void show_limits(void *ctx, struct ctl_request *request, const json_t *ar
 	reply_table(request, columns_of(names, 6), rows);
 }
 
-static void show_queues(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
+static void show_workers(void *ctx, struct ctl_request *request, const json_t *args) CONTROL_ONLY
 {
 	static const char *const names[] = {"worker", "turns", "busy_turns", "turn_max_us",
 		"ring_depth", "messages", "parked", "runnable", "inflight", "backlog",
@@ -350,6 +355,7 @@ const struct ctl_command app_commands[] = {
 	{"show.gateways", show_gateways},
 	{"show.drops", show_drops},
 	{"show.limits", show_limits},
-	{"show.queues", show_queues},
+	{"show.queues", app_show_queues},
+	{"show.workers", show_workers},
 };
 const uint32_t app_command_count = sizeof(app_commands) / sizeof(app_commands[0]);

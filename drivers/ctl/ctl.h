@@ -26,6 +26,7 @@
 #define CTL_DEPTH_MAX 16u
 #define CTL_CLIENTS_MAX 64u
 #define CTL_PIPELINE_MAX 1024u  // unanswered requests of one client
+#define CTL_LARGE_BYTES (64u * 1024u)  // a line over this may be parsed by another thread
 #define CTL_ERROR_BYTES 256u
 #define CTL_WHERE_BYTES 32u
 
@@ -57,6 +58,24 @@ int ctl_server_fd(const struct ctl_server *server);
 // Handles what is ready, bounded per call; never blocks. Returns: events handled.
 int ctl_server_process(struct ctl_server *server);
 uint32_t ctl_server_clients(const struct ctl_server *server);
+
+// Large lines parsed by another thread. `start` has ctl_job_run(job) called by that thread and then
+// ctl_job_done(job) by the server's, also after the server was closed; false: it cannot, the line is
+// parsed at once. `take` (may be NULL; the other thread) takes what is bulky out of a request and leaves
+// something small in its place; `drop` frees what no handler asked for. ctx: the server's.
+struct ctl_job;
+struct ctl_elsewhere {
+	bool (*start)(void *ctx, struct ctl_job *job);
+	void *(*take)(json_t *args);
+	void (*drop)(void *taken);
+};
+// `elsewhere` must outlive the server. NULL (as after open): all lines are parsed at once.
+void ctl_server_elsewhere(struct ctl_server *server, const struct ctl_elsewhere *elsewhere);
+void ctl_job_run(struct ctl_job *job);
+void ctl_job_done(struct ctl_job *job);
+// What `take` took out of this request. Context: its handler, during the call. Owns: the caller's from
+// here. Returns: NULL: nothing was.
+void *ctl_request_taken(struct ctl_request *request);
 
 // Owns: `result` (may be NULL) is taken over. The answer is lost when the client left; that is no error.
 void ctl_reply(struct ctl_request *request, json_t *result);

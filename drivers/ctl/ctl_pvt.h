@@ -9,10 +9,26 @@
 
 struct ctl_client;
 
+#define CTL_INPUT_CAP_KEPT (64u * 1024u)  // an emptied buffer over this is given back
+
+struct ctl_job {
+	struct ctl_job *next;
+	struct ctl_client *client;  // NULL: it left
+	struct ctl_server *server;  // NULL: closed
+	const struct ctl_elsewhere *elsewhere;
+	char *buffer, *line;
+	size_t len;
+	size_t counted;  // of the server's input_bytes
+	json_t *root;
+	void *taken;
+	char error[CTL_ERROR_BYTES], where[CTL_WHERE_BYTES];
+};
+
 struct ctl_request {
 	struct ctl_client *client;  // NULL: the client left
 	struct ctl_request *next;  // later request of the same client
 	json_t *id;
+	void **taken;  // during the handler's call only
 	char *answer;  // with newline; NULL: not answered yet
 	size_t answer_len;
 };
@@ -31,6 +47,7 @@ struct ctl_client {
 	size_t held_bytes;  // answers waiting for an earlier one
 	struct ctl_request *first, *last;
 	uint32_t open;  // requests in the list
+	struct ctl_job *job;  // its line that is being parsed elsewhere
 	bool eof;  // no more input
 	bool hung_up;  // nobody reads answers
 	bool closing;  // close once everything is written
@@ -43,6 +60,8 @@ struct ctl_server {
 	bool in_process;
 	const struct ctl_command *commands;
 	uint32_t command_count;
+	const struct ctl_elsewhere *elsewhere;
+	struct ctl_job *jobs;
 	void *ctx;
 	struct ctl_client *client[CTL_CLIENTS_MAX];
 	uint32_t clients;
@@ -53,6 +72,15 @@ struct ctl_server {
 	dev_t dev;
 	ino_t ino;
 };
+
+// Answers one parsed line (`root` NULL: it was none, `error` and `where` say why).
+void ctl_run_request(struct ctl_client *client, json_t *root, const char *error, const char *where,
+	void **taken);
+
+// Hands the line of `len` bytes at `off`, which in_off is past already, to another thread.
+// Returns: false: it is to be run here.
+bool ctl_job_start(struct ctl_client *client, size_t off, size_t len);
+void ctl_job_orphan(struct ctl_job *job, bool server_too);
 
 // Makes ctl_server_fd readable until the next ctl_server_process.
 void ctl_kick(struct ctl_server *server);

@@ -19,13 +19,13 @@
 
 #include "base_time.h"
 
-#define READ_BYTES_PER_CALL (1024u * 1024u)
+#define READ_BYTES_PER_CALL (1024u * 1024u)  // of a client
+#define READ_BYTES_ALL (4u * READ_BYTES_PER_CALL)  // the rest is read in the next call
 #define LINES_PER_CALL 512u  // of a client
 #define LINES_NS \
 	(5 * NS_PER_MS)  // for the lines of all clients in one call: the loop has other things to do
 #define ACCEPTS_PER_CALL 16u
 #define INPUT_CAP_FIRST (64u * 1024u)  // one read takes what a turn can handle
-#define INPUT_CAP_KEPT (64u * 1024u)  // an emptied buffer over this is given back
 
 // --- lines ------------------------------------------------------------------------------------------------
 
@@ -45,19 +45,16 @@ static bool id_valid(const json_t *id)
 	       json_is_real(id) || (json_is_string(id) && json_string_length(id) <= 255);
 }
 
-static void run_line(struct ctl_client *client, const char *line, size_t len)
+void ctl_run_request(
+	struct ctl_client *client, json_t *root, const char *error, const char *where, void **taken)
 {
 	struct ctl_server *server = client->server;
-	char error[CTL_ERROR_BYTES], where[CTL_WHERE_BYTES];
-	json_t *root = ctl_parse(line, len, error, where);
 	json_t *id = json_object_get(root, "id");
 	const char *cmd = json_string_value(json_object_get(root, "cmd"));
 	struct ctl_request *request = ctl_request_create(client, id_valid(id) ? id : NULL);
 
-	if (request == NULL) {
-		json_decref(root);
+	if (request == NULL)
 		return;
-	}
 	if (root == NULL) {
 		ctl_fail_at(request, "bad_json", error, where);
 		return;
@@ -73,11 +70,22 @@ static void run_line(struct ctl_client *client, const char *line, size_t len)
 		for (uint32_t i = 0; i < server->command_count && row == NULL; i++)
 			if (strcmp(server->commands[i].name, cmd) == 0)
 				row = &server->commands[i];
-		if (row != NULL)
-			row->handle(server->ctx, request, root);
-		else
+		if (row == NULL) {
 			ctl_fail(request, "unknown_command", "no command \"%.64s\" here", cmd);
+			return;
+		}
+		request->taken = taken;
+		row->handle(server->ctx, request, root);
+		request->taken = NULL;  // not freed yet: the client collects its answers later
 	}
+}
+
+static void run_line(struct ctl_client *client, const char *line, size_t len)
+{
+	char error[CTL_ERROR_BYTES], where[CTL_WHERE_BYTES];
+	json_t *root = ctl_parse(line, len, error, where);
+
+	ctl_run_request(client, root, error, where, NULL);
 	json_decref(root);
 }
 
@@ -99,7 +107,7 @@ static void find_line(struct ctl_client *client)
 
 static bool client_blocked(const struct ctl_client *client)
 {
-	return client->open >= CTL_PIPELINE_MAX ||
+	return client->job != NULL || client->open >= CTL_PIPELINE_MAX ||
 	       client->out_len - client->out_off + client->held_bytes >= CTL_OUTPUT_BYTES_HIGH;
 }
 
@@ -113,7 +121,7 @@ static void in_release(struct ctl_client *client)
 {
 	if (client->in_off == client->in_len) {
 		client->in_off = client->in_len = client->scanned = 0;
-		if (client->in_cap > INPUT_CAP_KEPT) {
+		if (client->in_cap > CTL_INPUT_CAP_KEPT) {
 			client->server->input_bytes -= client->in_cap;
 			free(client->in);
 			client->in = NULL;
@@ -129,19 +137,19 @@ static int client_run(struct ctl_client *client)
 
 	while (client_runnable(client) && lines < LINES_PER_CALL &&
 		time_now_ns() < client->server->until_ns) {
-		const char *line = client->in + client->in_off;
-		size_t len = client->line_end - 1 - client->in_off;
+		const size_t off = client->in_off;
+		size_t len = client->line_end - 1 - off;
 
-		if (len > 0 && line[len - 1] == '\r')
+		if (len > 0 && client->in[off + len - 1] == '\r')
 			len--;
 		client->in_off = client->line_end;
-		if (len > 0)
-			run_line(client, line, len);
+		if (len > 0 && !ctl_job_start(client, off, len))
+			run_line(client, client->in + off, len);
 		lines++;
 		ctl_collect(client);
 		find_line(client);
 		// A large line stands alone in its call: the loop has other things to do.
-		if (len > INPUT_CAP_KEPT)
+		if (len > CTL_INPUT_CAP_KEPT)
 			break;
 	}
 	in_release(client);
@@ -155,7 +163,7 @@ static bool in_grow(struct ctl_client *client)
 {
 	struct ctl_server *server = client->server;
 	size_t cap = client->in_cap == 0 ? INPUT_CAP_FIRST : client->in_cap * 2;
-	const size_t counted = client->in_cap > INPUT_CAP_KEPT ? client->in_cap : 0;
+	const size_t counted = client->in_cap > CTL_INPUT_CAP_KEPT ? client->in_cap : 0;
 	char *grown;
 
 	if (client->in_off > 0) {
@@ -172,7 +180,7 @@ static bool in_grow(struct ctl_client *client)
 	}
 	if (cap > CTL_LINE_BYTES_MAX + 4096)
 		cap = CTL_LINE_BYTES_MAX + 4096;
-	if (cap > INPUT_CAP_KEPT && server->input_bytes - counted + cap > CTL_INPUT_BYTES_MAX) {
+	if (cap > CTL_INPUT_CAP_KEPT && server->input_bytes - counted + cap > CTL_INPUT_BYTES_MAX) {
 		refuse_input(client, "busy", "too much input from all clients together, try again");
 		return false;
 	}
@@ -182,14 +190,15 @@ static bool in_grow(struct ctl_client *client)
 		return false;
 	}
 	server->input_bytes -= counted;
-	if (cap > INPUT_CAP_KEPT)
+	if (cap > CTL_INPUT_CAP_KEPT)
 		server->input_bytes += cap;
 	client->in = grown;
 	client->in_cap = cap;
 	return true;
 }
 
-static void client_read(struct ctl_client *client)
+// Returns: bytes read.
+static size_t client_read(struct ctl_client *client)
 {
 	size_t total = 0;
 
@@ -199,25 +208,26 @@ static void client_read(struct ctl_client *client)
 		ssize_t got;
 
 		if (client->in_len == client->in_cap && !in_grow(client))
-			return;
+			return total;
 		got = recv(client->fd, client->in + client->in_len, client->in_cap - client->in_len,
 			0);
 		if (got == 0) {
 			client->eof = true;
-			return;
+			return total;
 		}
 		if (got < 0) {
 			if (errno == EINTR)
 				continue;
 			if (errno != EAGAIN)
 				client->dead = true;
-			return;
+			return total;
 		}
 		client->in_len += (size_t)got;
 		total += (size_t)got;
 		if (client->line_end == 0)
 			find_line(client);
 	}
+	return total;
 }
 
 static void client_write(struct ctl_client *client)
@@ -237,7 +247,7 @@ static void client_write(struct ctl_client *client)
 	}
 	if (client->out_off == client->out_len || client->hung_up) {
 		client->out_off = client->out_len = 0;
-		if (client->out_cap > INPUT_CAP_KEPT) {
+		if (client->out_cap > CTL_INPUT_CAP_KEPT) {
 			free(client->out);
 			client->out = NULL;
 			client->out_cap = 0;
@@ -252,7 +262,7 @@ static void client_write(struct ctl_client *client)
 
 static bool client_finished(const struct ctl_client *client)
 {
-	const bool drained = client->open == 0 && client->out_len == 0;
+	const bool drained = client->open == 0 && client->out_len == 0 && client->job == NULL;
 
 	if (client->dead)
 		return true;
@@ -268,6 +278,8 @@ static void client_close(struct ctl_server *server, uint32_t slot)
 	struct ctl_client *client = server->client[slot];
 	struct ctl_request *next;
 
+	if (client->job != NULL)
+		ctl_job_orphan(client->job, false);
 	for (struct ctl_request *request = client->first; request != NULL; request = next) {
 		next = request->next;
 		request->client = NULL;
@@ -275,7 +287,7 @@ static void client_close(struct ctl_server *server, uint32_t slot)
 		if (request->answer != NULL)
 			ctl_request_free(request);
 	}
-	if (client->in_cap > INPUT_CAP_KEPT)
+	if (client->in_cap > CTL_INPUT_CAP_KEPT)
 		server->input_bytes -= client->in_cap;
 	close(client->fd);
 	free(client->in);
@@ -350,6 +362,7 @@ int ctl_server_process(struct ctl_server *server)
 	const int ready = epoll_wait(server->epoll_fd, events, CTL_CLIENTS_MAX + 2, 0);
 	const uint32_t first = server->turn;
 	int work = ready > 0 ? ready : 0;
+	size_t total = 0;
 	bool more = false;
 
 	server->in_process = true;
@@ -366,8 +379,9 @@ int ctl_server_process(struct ctl_server *server)
 		} else {
 			if (events[i].events & (EPOLLHUP | EPOLLERR))
 				client->hung_up = true;
-			if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-				client_read(client);
+			if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR) &&
+				total < READ_BYTES_ALL)
+				total += client_read(client);
 		}
 	}
 	server->until_ns = time_now_ns() + LINES_NS;
@@ -458,6 +472,12 @@ void ctl_server_close(struct ctl_server *server)
 	for (uint32_t slot = 0; slot < CTL_CLIENTS_MAX; slot++)
 		if (server->client[slot] != NULL)
 			client_close(server, slot);
+	while (server->jobs != NULL) {
+		struct ctl_job *job = server->jobs;
+
+		server->jobs = job->next;
+		ctl_job_orphan(job, true);
+	}
 	if (server->listen_fd >= 0) {
 		// A successor may have taken the name.
 		if (lstat(server->addr.sun_path, &st) == 0 && st.st_dev == server->dev &&

@@ -486,8 +486,19 @@ static uint16_t alloc_datagrams(void *queue, struct dgram **d, uint16_t n)
 
 static void free_datagrams(void *queue, struct dgram **d, uint16_t n)
 {
-	for (uint16_t i = 0; i < n; i++)
-		rte_pktmbuf_free(port_mbuf(d[i]));
+	struct rte_mbuf *m[BURST];
+
+	if (n == 1) {
+		rte_pktmbuf_free(port_mbuf(d[0]));
+		return;
+	}
+	for (uint16_t i = 0; i < n;) {
+		uint16_t k = 0;
+
+		while (k < BURST && i < n)
+			m[k++] = port_mbuf(d[i++]);
+		rte_pktmbuf_free_bulk(m, k);
+	}
 }
 
 static void hold_datagram(struct dgram *d)

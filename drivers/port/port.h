@@ -56,6 +56,10 @@ struct port_info {
 // Context: any thread but a worker.
 void port_info(struct port *port, struct port_info *info);
 
+struct wq_monitor;
+// Gives the monitor a sample of every ring between the port's threads. Context: the monitor's thread.
+void port_queues(const struct port *port, struct wq_monitor *monitor);
+
 // Runs fn(arg) on lcore of worker w; port_workers_wait joins all.
 int port_worker_launch(uint32_t worker, int (*fn)(void *), void *arg);
 void port_workers_wait(void);

@@ -2,6 +2,7 @@
 // The control core's part: writes the neighbour table from what workers learnt, ages it, watches the link,
 // describes the port. May log and make system calls; sends nothing itself, worker 0 does.
 #include "port_pvt.h"
+#include "wq_monitor.h"
 
 #include <errno.h>
 #include <net/if.h>
@@ -127,6 +128,26 @@ static uint32_t watch_link(struct port *port, uint64_t now_ns)
 uint32_t port_control_step(struct port *port, uint64_t now_ns)
 {
 	return take_events(port, now_ns) + age(port, now_ns) + watch_link(port, now_ns);
+}
+
+static void add_ring(struct wq_monitor *monitor, const struct wq_spsc *ring, enum wq_label label)
+{
+	struct wq_sample sample;
+
+	wq_spsc_stats(ring, label, &sample);
+	wq_monitor_add(monitor, &sample);
+}
+
+void port_queues(const struct port *port, struct wq_monitor *monitor)
+{
+	for (uint32_t w = 0; w < port->workers; w++) {
+		const struct port_queue *q = &port->queue[w];
+
+		add_ring(monitor, &q->events, WQ_L_PORT_EVENTS);
+		add_ring(monitor, &q->commands, WQ_L_PORT_COMMANDS);
+		if (!q->has_tx)
+			add_ring(monitor, &q->frames, WQ_L_PORT_FRAMES);
+	}
 }
 
 void port_info(struct port *port, struct port_info *info)

@@ -18,12 +18,10 @@ static void drop_frames(struct port_queue *q, struct rte_mbuf **m, uint16_t n)
 // Frames of a worker without a queue: to the one that sends for it.
 static void pass_frames(struct port_queue *q, struct rte_mbuf **m, uint16_t n)
 {
-	for (uint16_t i = 0; i < n; i++) {
-		if (wq_spsc_push(&q->frames, &m[i]))
-			continue;
-		drop_frames(q, m + i, (uint16_t)(n - i));
-		break;
-	}
+	const uint16_t took = (uint16_t)wq_spsc_push_burst(&q->frames, m, n);
+
+	if (took < n)
+		drop_frames(q, m + took, (uint16_t)(n - took));
 	port_wake(q->port, q->via);
 }
 
@@ -65,25 +63,19 @@ void port_tx_feeders(struct port_queue *q)
 {
 	for (uint16_t w = 0; w < q->port->workers; w++) {
 		struct port_queue *from = &q->port->queue[w];
-		struct rte_mbuf *m[BURST], **next;
-		uint16_t n = 0;
+		struct rte_mbuf *m[BURST];
 
 		if (from->via != q->worker || from == q)
 			continue;
 		// at most a ring's worth: the feeder may go on filling it
-		for (uint32_t left = PORT_TX_RING; left > 0; left--) {
-			next = wq_spsc_peek(&from->frames);
-			if (next == NULL)
+		for (uint32_t left = PORT_TX_RING; left > 0;) {
+			const uint32_t n = wq_spsc_pop_burst(&from->frames, m, BURST);
+
+			if (n == 0)
 				break;
-			m[n++] = *next;
-			wq_spsc_drop(&from->frames);
-			if (n == BURST) {
-				port_tx_frames(q, m, n);
-				n = 0;
-			}
+			port_tx_frames(q, m, (uint16_t)n);
+			left -= n < left ? n : left;
 		}
-		if (n > 0)
-			port_tx_frames(q, m, n);
 	}
 }
 

@@ -26,6 +26,11 @@ int fault_arm(const char *name, uint32_t times)
 	return -ENOENT;
 }
 
+bool fault_armed(enum fault fault)
+{
+	return atomic_load_explicit(&armed[fault], memory_order_relaxed) != 0;
+}
+
 bool fault_take(enum fault fault)
 {
 	uint32_t left = atomic_load_explicit(&armed[fault], memory_order_relaxed);

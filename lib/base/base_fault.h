@@ -25,7 +25,14 @@ enum fault {
 int fault_arm(const char *name, uint32_t times);
 // True when the fault is armed; takes one firing.
 bool fault_take(enum fault fault);
+// True when fault_take would be; takes none.
+bool fault_armed(enum fault fault);
 #else
+static inline bool fault_armed(enum fault fault)
+{
+	(void)fault;
+	return false;
+}
 static inline bool fault_take(enum fault fault)
 {
 	(void)fault;

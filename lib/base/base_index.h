@@ -13,7 +13,7 @@
 
 struct index_bucket {
 	_Atomic uint32_t value[INDEX_BUCKET_SLOTS];  // 0: free
-	_Atomic uint16_t print[INDEX_BUCKET_SLOTS];
+	_Alignas(8) _Atomic uint16_t print[INDEX_BUCKET_SLOTS];  // read four at once
 	uint8_t pad[16];
 };
 _Static_assert(sizeof(struct index_bucket) == 64, "a bucket is one cache line");
@@ -60,6 +60,17 @@ static inline void index_first(const struct index *index, uint64_t hash, struct 
 	cur->slot = 0;
 }
 
+// Four fingerprints at once: the high bit of each that equals `print` is set; it may be set, too, in one behind
+// such a one. Relaxed, as fingerprints are hints: the key is compared in full.
+static inline uint64_t index_hits(const struct index_bucket *b, uint32_t half, uint16_t print)
+{
+	const uint64_t ones = UINT64_C(0x0001000100010001);
+	const _Atomic uint64_t *four = (const _Atomic uint64_t *)(const void *)&b->print[half * 4];
+	const uint64_t x = atomic_load_explicit(four, memory_order_relaxed) ^ ones * print;
+
+	return (x - ones) & ~x & ones << 15;
+}
+
 // The next candidate value, or 0 when there is none. Context: any reader under RCU, or the writer.
 static inline uint32_t index_next(const struct index *index, struct index_cursor *cur)
 {
@@ -67,12 +78,17 @@ static inline uint32_t index_next(const struct index *index, struct index_cursor
 		const struct index_bucket *b = &index->bucket[cur->bucket[cur->side]];
 
 		while (cur->slot < INDEX_BUCKET_SLOTS) {
-			const uint8_t slot = cur->slot++;
-			const uint32_t value =
-				atomic_load_explicit(&b->value[slot], memory_order_acquire);
+			const uint32_t half = cur->slot / 4, skip = cur->slot % 4 * 16;
+			const uint64_t hits = index_hits(b, half, cur->print) >> skip;
+			uint32_t value;
 
-			if (value != 0 && atomic_load_explicit(&b->print[slot],
-						  memory_order_relaxed) == cur->print)
+			if (hits == 0) {
+				cur->slot = (uint8_t)(half * 4 + 4);
+				continue;
+			}
+			cur->slot = (uint8_t)(cur->slot + (uint32_t)__builtin_ctzll(hits) / 16);
+			value = atomic_load_explicit(&b->value[cur->slot++], memory_order_acquire);
+			if (value != 0)
 				return value;
 		}
 	}

@@ -2,15 +2,6 @@
 // The look-up of a channel. Any thread under RCU.
 #include "channel_read.h"
 
-#include <string.h>
-
-static bool has_key(const struct channel *channel, const struct channel_key *key, uint64_t hash)
-{
-	return channel->hash == hash && channel->key_type == key->type &&
-	       channel->key_len == key->len &&
-	       memcmp(channel->key_bytes, key->bytes, key->len) == 0;
-}
-
 struct channel *channel_find(
 	const struct channel_table *table, const struct channel_key *key, uint64_t hash)
 {
@@ -19,7 +10,7 @@ struct channel *channel_find(
 
 	index_first(&table->index, hash, &cur);
 	while ((i = index_next(&table->index, &cur)) != 0)
-		if (has_key(&table->channel[i], key, hash))
+		if (channel_has_key(&table->channel[i], key, hash))
 			return &table->channel[i];
 	return NULL;
 }

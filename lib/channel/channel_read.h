@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base_id.h"
 #include "base_index.h"
@@ -46,6 +47,14 @@ struct channel_table {
 	struct index index;
 	void *control;
 };
+
+static inline bool channel_has_key(
+	const struct channel *channel, const struct channel_key *key, uint64_t hash)
+{
+	return channel->hash == hash && channel->key_type == key->type &&
+	       channel->key_len == key->len &&
+	       memcmp(channel->key_bytes, key->bytes, key->len) == 0;
+}
 
 // Finds a channel. Returns: NULL when there is none. Valid to the end of the turn.
 struct channel *channel_find(

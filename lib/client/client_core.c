@@ -160,7 +160,7 @@ static void dispatch(struct client_core *core, const struct wire_header *header,
 		break;
 	case WIRE_PUSH:
 		if (gateway) {
-			client_on_push(core, worker, body, false);
+			client_on_push(core, worker, body, false, 0);
 			return;
 		}
 		break;

@@ -124,7 +124,7 @@ static void record_start(struct push *push, const struct wire_record *r)
 		.from_uid = {.bytes = r->from_uid.bytes, .len = r->from_uid.len},
 		.payload = r->payload.p,
 		.payload_len = r->payload.len,
-		.late = (r->flags & WIRE_RECORD_LATE) != 0,
+		.late = (r->flags & WIRE_RECORD_LATE) != 0 || push->m->attempt != 0,
 	};
 }
 
@@ -221,8 +221,8 @@ static void answer(struct client_core *core, struct push *push, bool segmented)
 	client_send(core, push->worker, WIRE_PUSH_ACK, out.len);
 }
 
-void client_on_push(
-	struct client_core *core, uint32_t worker, struct wire_view body, bool segmented)
+void client_on_push(struct client_core *core, uint32_t worker, struct wire_view body,
+	bool segmented, uint8_t attempt)
 {
 	struct push push = {.worker = worker};
 	struct wire_push m;
@@ -236,6 +236,7 @@ void client_on_push(
 		return;
 	}
 	core->stats.pushes++;
+	m.attempt = attempt > m.attempt ? attempt : m.attempt;
 	push.m = &m;
 	walk(core, &push);
 	// The callbacks may have ended the registration (never the client): then nobody waits for this.
@@ -283,7 +284,8 @@ void client_on_segment(struct client_core *core, const struct wire_header *heade
 	switch (wire_reassembly_add(
 		core->frames, header, &segment, core->now_ns, &frame, &handle)) {
 	case WIRE_PART_COMPLETE:
-		client_on_push(core, worker, frame, true);
+		client_on_push(
+			core, worker, frame, true, wire_reassembly_attempt(core->frames, handle));
 		wire_reassembly_release(core->frames, handle);
 		return;
 	case WIRE_PART_REPEATED:

@@ -226,8 +226,9 @@ struct client_session *client_session_at(
 uint32_t client_session_handle(uint32_t slot, uint32_t gen);
 
 // client_push.c
-void client_on_push(
-	struct client_core *core, uint32_t worker, struct wire_view body, bool segmented);
+// `attempt`: of the frame the push came in; one in a datagram says it itself.
+void client_on_push(struct client_core *core, uint32_t worker, struct wire_view body,
+	bool segmented, uint8_t attempt);
 void client_on_segment(struct client_core *core, const struct wire_header *header, uint32_t worker,
 	struct wire_view body);
 uint64_t client_delivery_print(

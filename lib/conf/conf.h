@@ -86,6 +86,13 @@ struct conf {
 		uint64_t
 			stage_commits;  // meta.stage_commits: an idle stage is dropped after so many
 		uint32_t feed_backlog_bytes;  // meta.feed_backlog
+		char raft_address[CONF_PATH_MAX];  // meta.raft_address host:port; empty: none
+		char raft_bind[CONF_PATH_MAX];  // meta.raft_bind; empty: raft_address
+		uint8_t raft_auth;  // meta.raft_auth: enum conf_auth
+		char raft_key_file[CONF_PATH_MAX];  // 32 bytes in hex, mode 0600; empty: none
+		uint64_t election_ns, heartbeat_ns;  // meta.election_timeout, meta.heartbeat
+		uint32_t snapshot_entries, snapshot_trailing;
+		uint64_t snapshot_log_bytes;  // meta.snapshot_log
 	} meta;
 	struct {
 		uint32_t channels;  // limits.channels

@@ -42,6 +42,8 @@ static const char *check_orders(const struct conf *conf, const char **other, cha
 			conf->limits.parked},
 		{"limits.parked", "limits.messages", conf->limits.parked, conf->limits.messages},
 		{"limits.messages", "limits.window", conf->limits.messages, conf->limits.window},
+		{"meta.snapshot_trailing", "meta.snapshot_entries", conf->meta.snapshot_trailing,
+			conf->meta.snapshot_entries},
 	};
 
 	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
@@ -111,6 +113,42 @@ static const char *check_auth(const struct conf *conf, const char **other, char 
 	return NULL;
 }
 
+static const char *check_raft(const struct conf *conf, const char **other, char *problem)
+{
+	const bool key = conf->meta.raft_key_file[0] != '\0';
+
+	*other = "meta.raft_auth";
+	if (key && conf->meta.raft_auth == CONF_AUTH_OFF) {
+		snprintf(problem, CONF_PROBLEM_MAX,
+			"given while meta.raft_auth is off; allowed only with meta.raft_auth on");
+		return "meta.raft_key_file";
+	}
+	*other = "meta.raft_address";
+	if (!key && conf->meta.raft_auth == CONF_AUTH_ON && conf->meta.raft_address[0] != '\0') {
+		snprintf(problem, CONF_PROBLEM_MAX,
+			"missing while meta.raft_address is given; allowed a file with 32 bytes "
+			"in hex, or meta.raft_auth off");
+		return "meta.raft_key_file";
+	}
+	if (conf->meta.raft_bind[0] != '\0' && conf->meta.raft_address[0] == '\0') {
+		snprintf(problem, CONF_PROBLEM_MAX,
+			"given without meta.raft_address; allowed only together");
+		return "meta.raft_bind";
+	}
+	if (conf->meta.heartbeat_ns > conf->meta.election_ns / 3) {
+		char text[32], third[32];
+
+		*other = "meta.election_timeout";
+		conf_format(option("meta.heartbeat"), conf, text, sizeof(text));
+		snprintf(third, sizeof(third), "%" PRIu64 "ms", conf->meta.election_ns / 3000000);
+		snprintf(problem, CONF_PROBLEM_MAX,
+			"%s is more than a third of meta.election_timeout; allowed up to %s", text,
+			third);
+		return "meta.heartbeat";
+	}
+	return NULL;
+}
+
 static bool differs(const struct conf_option *o, const struct conf *a, const struct conf *b)
 {
 	switch (o->type) {
@@ -152,6 +190,8 @@ const char *conf_check(const struct conf *conf, const char **other, char *proble
 				 ((uint64_t)conf->port.rx_descriptors + conf->port.tx_descriptors);
 	const char *key = check_auth(conf, other, problem);
 
+	if (key == NULL)
+		key = check_raft(conf, other, problem);
 	if (key == NULL)
 		key = check_addresses(conf, other, problem);
 	if (key == NULL)

@@ -19,6 +19,8 @@ void conf_defaults(struct conf *conf)
 
 		if (o->required || o->type == CONF_NEIGHBOURS || o->type == CONF_KEYS)
 			continue;
+		if (o->type == CONF_HOSTPORT || o->type == CONF_PATH_OR_NONE)
+			continue;  // their default is none, which is no text
 		if (o->text != NULL)
 			memcpy(at, o->text, strlen(o->text));
 		else

@@ -18,11 +18,13 @@ enum conf_type {
 	CONF_WORD_TEXT,  // one of `words`, stored as text
 	CONF_TEXT,  // text without control characters
 	CONF_PATH,  // absolute path
+	CONF_PATH_OR_NONE,  // absolute path, or none, stored as no text
 	CONF_PROGRAM,  // absolute path, or the bare name of a program
 	CONF_NAME,  // letters, digits, '-', '_', '.'
 	CONF_CPUS,  // auto, or CPU numbers as in 1,3-5
 	CONF_DEVICE,  // PCI address or DPDK virtual device
 	CONF_IPV4,  // address or none
+	CONF_HOSTPORT,  // host:port, host an IPv4 address or a name; or none, stored as no text
 	CONF_CIDR,  // address/prefix length; `bytes` unused, fills port.ip and port.prefix_len
 	CONF_KEY_ID,  // id of one of auth.keys, or 0
 	CONF_NEIGHBOURS,  // list of {ip, mac}

@@ -192,6 +192,39 @@ const struct conf_option conf_schema[] = {
 		.min = MIB, .max = 4095 * MIB, .value = 64 * MIB,
 		.help = "Changes that may wait for a slow fast process. Beyond it the feed is cut, and it starts\n"
 			"anew from the journal."},
+	{.section = "meta", .name = "raft_address", .type = CONF_HOSTPORT, AT(meta.raft_address),
+		.text = "none",
+		.help = "Where the meta processes of other nodes reach this one: an address or name, and a TCP port,\n"
+			"on a network that only they are on. A name is looked up at start. none: this node is a\n"
+			"group of its own and listens nowhere."},
+	{.section = "meta", .name = "raft_bind", .type = CONF_HOSTPORT, AT(meta.raft_bind), .text = "none",
+		.help = "Where to listen, when it is not raft_address: behind address translation, or 0.0.0.0:PORT."},
+	{.section = "meta", .name = "raft_auth", .type = CONF_WORD, AT(meta.raft_auth), .words = auths,
+		.value = CONF_AUTH_ON,
+		.help = "on: meta processes prove to each other that they hold the key below before anything else is\n"
+			"read. off: whoever reaches the port is believed."},
+	{.section = "meta", .name = "raft_key_file", .type = CONF_PATH_OR_NONE, AT(meta.raft_key_file),
+		.text = "none",
+		.help = "The key of the group, the same on every node: 32 bytes in hex, in a file of mode 0600.\n"
+			"Needed with raft_address unless raft_auth is off."},
+	{.section = "meta", .name = "election_timeout", .type = CONF_DURATION, AT(meta.election_ns),
+		.min = 100 * NS_PER_MS, .max = 10 * NS_PER_S, .value = 300 * NS_PER_MS,
+		.help = "Without a word from the leader for this long a node stands for election. A failed leader is\n"
+			"replaced in one to two of them. 300ms is for one site; add the longest round trip."},
+	{.section = "meta", .name = "heartbeat", .type = CONF_DURATION, AT(meta.heartbeat_ns),
+		.min = 10 * NS_PER_MS, .max = 2 * NS_PER_S, .value = 50 * NS_PER_MS,
+		.help = "How often a leader says that it is there. At most a third of election_timeout."},
+	{.section = "meta", .name = "snapshot_entries", .type = CONF_UINT, AT(meta.snapshot_entries),
+		.min = 64, .max = 16777216, .value = 65536,
+		.help = "Log entries between two snapshots. Each snapshot writes the whole store once; the log since\n"
+			"the last one is in memory and is what a restart reads."},
+	{.section = "meta", .name = "snapshot_trailing", .type = CONF_UINT, AT(meta.snapshot_trailing),
+		.min = 16, .max = 16777216, .value = 8192,
+		.help = "Entries kept behind a snapshot. A node that missed no more is sent entries, another one the\n"
+			"whole store."},
+	{.section = "meta", .name = "snapshot_log", .type = CONF_SIZE, AT(meta.snapshot_log_bytes),
+		.min = MIB, .max = 16 * GIB, .value = 128 * MIB,
+		.help = "A snapshot also after so much log, so that it cannot fill the memory."},
 
 	// --- limits ---
 	{.section = "limits", .name = "channels", .type = CONF_UINT, AT(limits.channels), .min = 16,

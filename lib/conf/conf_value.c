@@ -190,6 +190,29 @@ static bool device_ok(const char *text, size_t len)
 	return text[len - 1] >= '0' && text[len - 1] <= '7';
 }
 
+// An IPv4 address or a host name, and a port.
+static bool hostport_ok(const char *text, size_t len)
+{
+	const char *const colon = memchr(text, ':', len);
+	const size_t host = colon != NULL ? (size_t)(colon - text) : len;
+	bool digits = true;
+	uint64_t port;
+	uint32_t ip;
+
+	if (colon == NULL || host == 0 || conf_digits(colon + 1, len - host - 1, &port) != 0 ||
+		port < 1 || port > 65535)
+		return false;
+	for (size_t i = 0; i < host; i++) {
+		const char c = text[i];
+		const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+
+		digits = digits && ((c >= '0' && c <= '9') || c == '.');
+		if (!letter && !(c >= '0' && c <= '9') && c != '-' && c != '.')
+			return false;
+	}
+	return !digits || conf_ipv4(text, host, &ip) == 0;
+}
+
 // --- into struct conf --------------------------------------------------------------------------------------
 
 static void store(const struct conf_option *o, struct conf *conf, uint64_t value)
@@ -293,6 +316,13 @@ static int set_text(
 		return refuse(o, text, len, "is empty", problem);
 	if (o->type == CONF_PATH && (len == 0 || text[0] != '/'))
 		return refuse(o, text, len, "is not an absolute path", problem);
+	if ((o->type == CONF_PATH_OR_NONE || o->type == CONF_HOSTPORT) && len == 4 &&
+		memcmp(text, "none", 4) == 0)
+		len = 0;
+	else if (o->type == CONF_PATH_OR_NONE && (len == 0 || text[0] != '/'))
+		return refuse(o, text, len, "is not an absolute path", problem);
+	else if (o->type == CONF_HOSTPORT && !hostport_ok(text, len))
+		return refuse(o, text, len, "is not host:port", problem);
 	if (o->type == CONF_PROGRAM && (len == 0 || (text[0] != '/' && !name_ok(text, len))))
 		return refuse(o, text, len, "is not a program", problem);
 	if (o->type == CONF_NAME && !name_ok(text, len))
@@ -422,6 +452,13 @@ void conf_allowed(const struct conf_option *o, char *out, size_t size)
 	case CONF_PATH:
 		snprintf(out, size, "an absolute path of up to %u bytes", o->bytes - 1u);
 		return;
+	case CONF_PATH_OR_NONE:
+		snprintf(out, size, "an absolute path of up to %u bytes, none", o->bytes - 1u);
+		return;
+	case CONF_HOSTPORT:
+		snprintf(out, size, "address:port or name:port of up to %u bytes, none",
+			o->bytes - 1u);
+		return;
 	case CONF_PROGRAM:
 		snprintf(out, size, "an absolute path of up to %u bytes, or a program's name",
 			o->bytes - 1u);
@@ -524,6 +561,10 @@ void conf_format(const struct conf_option *o, const struct conf *conf, char *out
 	case CONF_NEIGHBOURS:
 	case CONF_KEYS:
 		snprintf(out, size, "[]");
+		return;
+	case CONF_HOSTPORT:
+	case CONF_PATH_OR_NONE:
+		conf_format_text(text[0] != '\0' ? text : "none", out, size);
 		return;
 	default:
 		conf_format_text(text, out, size);

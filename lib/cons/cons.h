@@ -59,6 +59,13 @@ struct cons_events {
 	// elsewhere. Returns: 1 done, 0 going on, -errno: the process must end.
 	int (*restore_begin)(void *ctx, const uint8_t *bytes, uint64_t len);
 	int (*restore_turn)(void *ctx);
+
+	// History: a hash over all commits taken so far, and the index of the last of them. Two nodes with the
+	// same index and another chain have diverged.
+	uint64_t (*chain)(void *ctx, uint64_t *applied);
+
+	// Was this id ever a member that was removed? It may never come back. May be NULL: never.
+	int (*id_removed)(void *ctx, uint64_t id);
 };
 
 enum cons_role { CONS_VOTER = 0, CONS_STANDBY = 1, CONS_SPARE = 2 };

@@ -13,7 +13,7 @@
 #define INFLIGHT_MAX (1u << 20)
 #define LARGE_MIN 4u
 #define LARGE_MAX 4096u
-#define BLOCKS_PER_RECORD 4u  // 21 records a push on average; a push of one takes none
+#define BLOCKS_PER_RECORD 2u  // 21 records a push on average; a push of one takes none
 #define HANDED_BUCKETS (2u * HANDED_MAX)
 
 _Static_assert((LARGE_MAX - 1) << 12 < LARGE_BIT, "a reference to a large record fits 31 bits");
@@ -55,7 +55,6 @@ static void records_init(struct delivery *d)
 			wheel_node_init(&r->timer);
 		}
 		d->free_head[large] = first;
-		d->free_tail[large] = end - 1;
 		d->free_count[large] = end - first;
 	}
 }

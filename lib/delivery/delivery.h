@@ -36,25 +36,6 @@ struct delivery_limits {
 	uint32_t seed;  // of the jitter
 };
 
-struct delivery_io {
-	const struct dgram_ops *dgram;
-	void *queue;
-	struct wire_lane *lane;
-	const struct presence_view *presence;
-	struct counters *counters;
-	// `count` routes of message `message` ended with `how` (CTR_ROUTE_*; ACCEPTED and ACKED are the good
-	// ones). delivery has counted them already. Must not call delivery.
-	void (*on_end)(void *ctx, uint32_t message, enum counter how, uint32_t count);
-	void *ctx;
-};
-
-// Owns: all memory, reserved now. Returns: NULL when there is none or a limit is out of range.
-struct delivery *delivery_create(
-	const struct delivery_limits *limits, const struct delivery_io *io);
-// Bytes of the records, and of what is kept per gateway.
-uint64_t delivery_memory(const struct delivery_limits *limits, uint64_t *gateways);
-void delivery_destroy(struct delivery *d);  // frees what it holds without counting
-
 // Routes of one message in a push: positions first .. first + count - 1.
 struct delivery_span {
 	uint32_t message;  // the caller's name of the message
@@ -65,6 +46,28 @@ struct delivery_span {
 	uint64_t deadline_ns;
 };
 
+struct delivery_io {
+	const struct dgram_ops *dgram;
+	void *queue;
+	struct wire_lane *lane;
+	const struct presence_view *presence;
+	struct counters *counters;
+	// `count` routes of message `message` ended with `how` (CTR_ROUTE_*; ACCEPTED and ACKED are the good
+	// ones). delivery has counted them already. Must not call delivery.
+	void (*on_end)(void *ctx, uint32_t message, enum counter how, uint32_t count);
+	// The same for whole spans, in one call: all routes of each ended with `how`. NULL: on_end is called for each.
+	void (*on_spans)(
+		void *ctx, const struct delivery_span *span, uint32_t spans, enum counter how);
+	void *ctx;
+};
+
+// Owns: all memory, reserved now. Returns: NULL when there is none or a limit is out of range.
+struct delivery *delivery_create(
+	const struct delivery_limits *limits, const struct delivery_io *io);
+// Bytes of the records, and of what is kept per gateway.
+uint64_t delivery_memory(const struct delivery_limits *limits, uint64_t *gateways);
+void delivery_destroy(struct delivery *d);  // frees what it holds without counting
+
 #define DELIVERY_SPANS_MAX 64u  // records of one push
 
 // A finished push. `frame[i]` are datagrams with room for header and tag around their body: body bytes of
@@ -72,15 +75,28 @@ struct delivery_span {
 // written yet. One datagram of type WIRE_PUSH, or several of type WIRE_SEGMENT.
 // push_id/push_gen stand at body offset 0 of the PUSH body; delivery chooses them and patches
 // them (offset WIRE_SEGMENT_BYTES further in the first segment), as it does need_ack and attempt. Spans
-// follow each other without a gap: first of the first is 0, their counts add up to `routes`.
+// follow each other without a gap: first of the first is 0, their counts add up to `routes`. What they are in
+// sum is told beside them (delivery_push_add), so that nobody has to go through them for it.
 struct delivery_push {
 	uint16_t gateway;  // incarnation index
 	uint16_t routes;
 	uint16_t frames;
 	uint16_t spans;
+	uint8_t acks;  // 1 << enum wire_ack_class of each span
+	bool retried;  // some span has attempt > 1
+	uint64_t deadline_ns;  // earliest
 	struct dgram **frame;
 	const struct delivery_span *span;
 };
+
+// Adds what `span`, one of its own, is to the sums of a push, which start from 0, false and UINT64_MAX.
+static inline void delivery_push_add(struct delivery_push *push, const struct delivery_span *span)
+{
+	push->acks |= (uint8_t)(1u << span->ack);
+	push->retried |= span->attempt > 1;
+	if (span->deadline_ns < push->deadline_ns)
+		push->deadline_ns = span->deadline_ns;
+}
 
 // Sends a push, or queues it behind the gateway's window. Owns: the datagrams are delivery's from here.
 // What cannot be taken ends at once (ROUTE_OVERFLOW, ROUTE_GATEWAY_GONE). Without need of an

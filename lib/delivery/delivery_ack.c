@@ -63,25 +63,27 @@ static enum counter accepted_how(uint8_t ack)
 	return ack == WIRE_ACK_NONE ? CTR_ROUTE_SENT : CTR_ROUTE_ACCEPTED;
 }
 
-// Every position accepted, none waits for a receipt, nothing happened to the record before: the common
-// case. Returns: false when it is not.
+// Every position accepted, all of one class that waits for no receipt, nothing happened to the record before:
+// the common case. Returns: false when it is not.
 static bool all_accepted(struct delivery *d, uint32_t i)
 {
 	struct record *r = &d->record[i];
-	struct span_walk walk;
+	const enum counter how = accepted_how(r->span.ack);
+	uint32_t left = r->spans - 1u;
 
-	if (!(r->flags & RECORD_FRESH))
+	if ((r->flags & (RECORD_FRESH | RECORD_ALIKE)) != (RECORD_FRESH | RECORD_ALIKE))
 		return false;
-	for (struct delivery_span *s = span_first(d, i, &walk); s != NULL;
-		s = span_next(d, &walk)) {
-		if (s->ack == WIRE_ACK_CLIENT)
-			return false;
-	}
 	r->flags &= (uint8_t)~RECORD_FRESH;
 	r->alive_count = 0;
 	r->active_count = 0;
-	for (struct delivery_span *s = span_first(d, i, &walk); s != NULL; s = span_next(d, &walk))
-		record_counted(d, s->message, accepted_how(s->ack), s->count);
+	counter_add(d->io.counters, how, r->routes);
+	record_tell_spans(d, &r->span, 1, how);
+	for (uint32_t b = r->block; left != 0; b = d->block[b].next) {
+		const uint32_t n = left < BLOCK_SPANS ? left : BLOCK_SPANS;
+
+		record_tell_spans(d, d->block[b].span, n, how);
+		left -= n;
+	}
 	return true;
 }
 

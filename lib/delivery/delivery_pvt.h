@@ -32,9 +32,11 @@
 #define SMALL_ROUTES 192u
 #define SMALL_WORDS (SMALL_ROUTES / 64u)
 #define LARGE_WORDS (FRAME_ROUTES_MAX / 64u)
-#define BLOCK_SPANS 5u
+#define BLOCK_SPANS 10u
 #define HANDED_MAX FRAME_ROUTES_MAX  // retries taken and not yet pushed: a frame's worth
 #define DELIVERY_RESEND_FLOOR 64u  // resends a second allowed without data pushes
+#define ACKS_NONE (1u << WIRE_ACK_NONE)  // delivery_push.acks: nobody asks for an acknowledgement
+#define ACKS_GATEWAY (1u << WIRE_ACK_GATEWAY)
 #define LARGE_BIT (UINT32_C(1) << 31)  // of a push id and of a reference: the record is a large one
 
 #define WIRE_FLAGS_OFFSET 4u  // of a datagram's header: says whether a tag ends it
@@ -51,6 +53,7 @@ enum record_flag {
 	RECORD_REFS = 1 << 2,  // some positions point home
 	RECORD_READY = 1 << 3,  // in the list of records with retries that are due
 	RECORD_NO_ACK = 1 << 4,  // backlogged push of ack none: ends when sent
+	RECORD_ALIKE = 1 << 5,  // all spans are of one class, and that is not client
 };
 
 // One push. The first line is all that a first send and a clean PUSH_ACK touch beside the first span.
@@ -95,9 +98,9 @@ struct large_cold {
 struct span_block {
 	struct delivery_span span[BLOCK_SPANS];
 	uint32_t next;
-	uint32_t pad;
+	uint32_t pad[3];
 };
-_Static_assert(sizeof(struct span_block) == 128, "two lines");
+_Static_assert(sizeof(struct span_block) == 256, "four lines");
 
 // The bitmaps of one record, wherever they stand.
 struct bits {
@@ -150,8 +153,7 @@ struct delivery {
 	struct span_block *block;
 	uint32_t block_count, block_free, blocks_free, block_unused;
 
-	uint32_t free_head[2], free_tail[2],
-		free_count[2];  // [0] small, [1] large: first in, first out
+	uint32_t free_head[2], free_count[2];  // [0] small, [1] large: last in, first out
 	uint32_t inflight, inflight_max;
 	uint32_t backlog;
 	_Atomic uint32_t backlog_most;  // of one gateway; control: relaxed reads
@@ -300,6 +302,18 @@ static inline void record_counted(
 		return;
 	counter_add(d->io.counters, how, n);
 	d->io.on_end(d->io.ctx, message, how, n);
+}
+
+// Tells that every route of whole spans ended; they are counted already.
+static inline void record_tell_spans(
+	struct delivery *d, const struct delivery_span *span, uint32_t spans, enum counter how)
+{
+	if (d->io.on_spans != NULL) {
+		d->io.on_spans(d->io.ctx, span, spans, how);
+		return;
+	}
+	for (uint32_t s = 0; s < spans; s++)
+		d->io.on_end(d->io.ctx, span[s].message, how, span[s].count);
 }
 
 // --- gateways (delivery_gateway.c) --------------------------------------------------------------------

@@ -2,10 +2,13 @@
 // Records of pushes: taking and freeing them, their bitmaps, and the one place where a route ends.
 // Worker thread.
 //
-// Why a push id cannot be mistaken: a record's number changes with each use, and freed records wait behind
-// all other free ones. To meet its own number again a record must be used 2^32 times, each use at least
-// one datagram there and one answer back; that is hours at the highest rate of a single record and years
-// of a table, while a datagram lives for seconds and its sender's replay window for a thousand more.
+// Why a push id cannot be mistaken: a record's number changes with each use. To meet its own number again a
+// record must be used 2^32 times, each use at least one datagram there and one answer back, or a timeout;
+// that is hours at the highest rate of a single record, while a datagram lives for seconds and its sender's
+// replay window for a thousand more.
+//
+// Records freed last are used first: they are in the caches, and so are their timers, which mostly are armed
+// still and early enough, so that a push that is answered soon costs the wheel nothing.
 #include <string.h>
 
 #include "delivery_pvt.h"
@@ -78,35 +81,37 @@ static uint32_t blocks_wanted(uint32_t spans)
 	return (spans - 1 + BLOCK_SPANS - 1) / BLOCK_SPANS;
 }
 
+static uint32_t block_take(struct delivery *d)
+{
+	const uint32_t b = d->block_free;
+
+	d->blocks_free--;
+	if (b == NONE)
+		return d->block_unused++;
+	d->block_free = d->block[b].next;
+	return b;
+}
+
 static void spans_take(struct delivery *d, struct record *r, const struct delivery_push *push)
 {
-	uint32_t *link = &r->block;
+	const struct delivery_span *from = push->span;
+	uint32_t *link = &r->block, left = push->spans - 1u;
 
-	r->span = push->span[0];
 	r->spans = (uint8_t)push->spans;
-	r->deadline_ns = push->span[0].deadline_ns;
-	r->block = NONE;
-	for (uint32_t s = 1; s < push->spans; s += BLOCK_SPANS) {
-		const uint32_t left = push->spans - s;
+	r->span = *from++;
+	while (left != 0) {
+		const uint32_t n = left < BLOCK_SPANS ? left : BLOCK_SPANS;
 		struct span_block *b;
 
-		if (d->block_free != NONE) {
-			*link = d->block_free;
-			d->block_free = d->block[*link].next;
-		} else {
-			*link = d->block_unused++;
-		}
-		d->blocks_free--;
+		*link = block_take(d);
 		b = &d->block[*link];
-		memcpy(b->span, &push->span[s],
-			(left < BLOCK_SPANS ? left : BLOCK_SPANS) * sizeof(b->span[0]));
-		b->next = NONE;
+		for (uint32_t s = 0; s < n; s++)
+			b->span[s] = *from++;
 		link = &b->next;
+		left -= n;
 	}
-	for (uint32_t s = 1; s < push->spans; s++) {
-		if (push->span[s].deadline_ns < r->deadline_ns)
-			r->deadline_ns = push->span[s].deadline_ns;
-	}
+	*link = NONE;
+	r->deadline_ns = push->deadline_ns;
 }
 
 static void spans_give(struct delivery *d, struct record *r)
@@ -149,6 +154,8 @@ uint32_t record_take(struct delivery *d, const struct delivery_push *push)
 	r->gateway = push->gateway;
 	r->routes = push->routes;
 	r->flags = RECORD_FRESH;
+	if (push->acks == ACKS_NONE || push->acks == ACKS_GATEWAY)
+		r->flags |= RECORD_ALIKE;
 	r->sends = 0;
 	r->alive_count = push->routes;
 	r->active_count = push->routes;
@@ -170,12 +177,9 @@ static void slot_give(struct delivery *d, uint32_t i)
 	struct record *r = &d->record[i];
 
 	r->state = RECORD_FREE;
-	r->next = NONE;
-	if (d->free_count[large]++ == 0)
-		d->free_head[large] = i;
-	else
-		d->record[d->free_tail[large]].next = i;
-	d->free_tail[large] = i;
+	r->next = d->free_head[large];
+	d->free_head[large] = i;
+	d->free_count[large]++;
 	d->inflight--;
 }
 

@@ -50,27 +50,34 @@ static uint32_t body_bytes(const struct dgram *f, bool sealed)
 	return f->len - WIRE_HEADER_BYTES - tag;
 }
 
+static inline void seal(struct delivery *d, struct dgram *f, uint8_t type,
+	const struct presence_gateway *entry, bool hold, bool sealed)
+{
+	f->len = wire_lane_seal(d->io.lane, type, f->data, body_bytes(f, sealed), entry->boot);
+	assert(f->len <= f->room);
+	f->peer = entry->addr;
+	if (hold)
+		d->io.dgram->hold(f);
+}
+
 // Seals and sends `n` datagrams of one push; with `hold` they stay the caller's too.
 static void transmit(
 	struct delivery *d, struct dgram **frame, uint32_t n, uint32_t g, bool hold, bool sealed)
 {
 	const struct presence_gateway *entry = &d->io.presence->gateway[g];
-	const uint8_t type = n == 1 ? WIRE_PUSH : WIRE_SEGMENT;
 	struct dgram *burst[BURST];
 
+	if (n == 1) {
+		seal(d, frame[0], WIRE_PUSH, entry, hold, sealed);
+		d->io.dgram->tx(d->io.queue, frame, 1);
+		return;
+	}
 	for (uint32_t i = 0; i < n;) {
 		uint16_t k = 0;
 
 		for (; k < BURST && i < n; k++, i++) {
-			struct dgram *f = frame[i];
-
-			f->len = wire_lane_seal(
-				d->io.lane, type, f->data, body_bytes(f, sealed), entry->boot);
-			assert(f->len <= f->room);
-			f->peer = entry->addr;
-			if (hold)
-				d->io.dgram->hold(f);
-			burst[k] = f;
+			seal(d, frame[i], WIRE_SEGMENT, entry, hold, sealed);
+			burst[k] = frame[i];
 		}
 		d->io.dgram->tx(d->io.queue, burst, k);
 	}
@@ -90,6 +97,18 @@ static void patch_id(struct dgram **frame, uint32_t n, uint32_t id, uint32_t gen
 	memcpy(body + PUSH_ID_OFFSET, &both, sizeof(both));
 	body[PUSH_NEED_ACK_OFFSET] = need_ack;
 	body[PUSH_ATTEMPT_OFFSET] = 0;
+}
+
+// What is sent again may arrive out of channel order, and says so. The bytes of a frame must not differ from
+// those the receiver may hold already, so each of its segments says it for itself.
+static void patch_attempt(struct dgram **frame, uint32_t n, uint8_t attempt)
+{
+	if (n == 1) {
+		push_body(frame, 1)[PUSH_ATTEMPT_OFFSET] = attempt;
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		frame[i]->data[WIRE_HEADER_BYTES + WIRE_SEGMENT_ATTEMPT_OFFSET] = attempt;
 }
 
 static void first_send(struct delivery *d, uint32_t i, uint64_t now_ns)
@@ -113,14 +132,16 @@ static void first_send(struct delivery *d, uint32_t i, uint64_t now_ns)
 static void end_push(struct delivery *d, const struct delivery_push *push, const uint32_t *match,
 	enum counter how)
 {
+	if (match == NULL) {
+		counter_add(d->io.counters, how, push->routes);
+		record_tell_spans(d, push->span, push->spans, how);
+		return;
+	}
 	for (uint32_t s = 0; s < push->spans; s++) {
 		const struct delivery_span *span = &push->span[s];
 		uint32_t n = 0;
 
-		if (match == NULL)
-			n = span->count;
-		for (uint32_t p = span->first;
-			match != NULL && p < (uint32_t)span->first + span->count; p++) {
+		for (uint32_t p = span->first; p < (uint32_t)span->first + span->count; p++) {
 			if (match[p] == MATCH_NEW) {
 				n++;
 			} else if (match[p] != MATCH_ENDED) {
@@ -151,18 +172,13 @@ static void send_unkept(struct delivery *d, const struct delivery_push *push, co
 
 static bool push_valid(const struct delivery *d, const struct delivery_push *push)
 {
-	uint32_t next = 0;
+	const struct delivery_span *const last = &push->span[push->spans - 1u];
 
-	if (push->gateway == 0 || push->gateway > d->limits.gateways || push->frames == 0 ||
-		push->frames > FRAME_SEGMENTS_MAX || push->spans == 0 ||
-		push->spans > DELIVERY_SPANS_MAX || push->routes > FRAME_ROUTES_MAX)
-		return false;
-	for (uint32_t s = 0; s < push->spans; s++) {
-		if (push->span[s].first != next || push->span[s].count == 0)
-			return false;
-		next += push->span[s].count;
-	}
-	return next == push->routes;
+	return push->gateway != 0 && push->gateway <= d->limits.gateways && push->frames != 0 &&
+	       push->frames <= FRAME_SEGMENTS_MAX && push->spans != 0 &&
+	       push->spans <= DELIVERY_SPANS_MAX && push->routes <= FRAME_ROUTES_MAX &&
+	       push->span[0].first == 0 && last->first + last->count == push->routes &&
+	       push->acks != 0;
 }
 
 // Writes the references of matched routes into a new record.
@@ -208,7 +224,7 @@ bool delivery_pressed(const struct delivery *d, uint32_t gateway, bool large)
 }
 
 static void keep(struct delivery *d, const struct delivery_push *push, const uint32_t *match,
-	bool waits, bool no_ack, uint64_t now_ns)
+	bool waits, uint64_t now_ns)
 {
 	const uint32_t i = crowded(d, push, waits) ? NONE : record_take(d, push);
 
@@ -219,7 +235,7 @@ static void keep(struct delivery *d, const struct delivery_push *push, const uin
 	if (match != NULL)
 		install(d, i, match);
 	if (waits) {
-		if (no_ack)
+		if (push->acks == ACKS_NONE)
 			d->record[i].flags |= RECORD_NO_ACK;
 		gateway_backlog_add(d, i);
 		record_arm(d, i, now_ns);
@@ -232,21 +248,18 @@ void delivery_send(struct delivery *d, const struct delivery_push *push, uint64_
 {
 	const struct gateway *gw = &d->gateway[push->gateway];
 	const uint32_t *match = NULL;
-	bool no_ack = true, retried = false, waits;
+	const bool no_ack = push->acks == ACKS_NONE;
+	bool waits;
 
 	assert(push_valid(d, push));
-	for (uint32_t s = 0; s < push->spans; s++) {
-		no_ack &= push->span[s].ack == WIRE_ACK_NONE;
-		retried |= push->span[s].attempt > 1;
-	}
 	d->credit += d->limits.resend_percent;
 	if (!gateway_current(d, push->gateway)) {
-		if (retried && retry_match(d, push) != MATCH_NOTHING)
+		if (push->retried && retry_match(d, push) != MATCH_NOTHING)
 			match = d->match;
 		refuse(d, push, match, CTR_ROUTE_GATEWAY_GONE);
 		return;
 	}
-	if (retried) {
+	if (push->retried) {
 		const uint32_t left = retry_match(d, push);
 
 		if (left == 0) {
@@ -261,7 +274,7 @@ void delivery_send(struct delivery *d, const struct delivery_push *push, uint64_
 	if (no_ack && !waits)
 		send_unkept(d, push, match);
 	else
-		keep(d, push, match, waits, no_ack, now_ns);
+		keep(d, push, match, waits, now_ns);
 }
 
 bool gateway_open(struct delivery *d, uint32_t g, uint64_t now_ns)
@@ -383,9 +396,7 @@ void record_resend(struct delivery *d, uint32_t i, uint64_t now_ns)
 		r->resend_ns = now_ns + delivery_jitter(d, gateway_wait_ns(d, r->gateway) / 4);
 		return;
 	}
-	// Segments of a frame must not differ from those the receiver may hold already.
-	if (r->frames == 1)
-		push_body(frame, 1)[PUSH_ATTEMPT_OFFSET] = r->sends;
+	patch_attempt(frame, r->frames, r->sends);
 	transmit(d, frame, r->frames, r->gateway, true, true);
 	counter_add(d->io.counters, CTR_PUSH_RESENT, 1);
 	r->sends++;

@@ -16,6 +16,7 @@
 #define ENTRIES_MIN 16u
 #define ENTRIES_MAX (1u << 24)
 #define NONE UINT32_MAX
+#define AHEAD 4  // entries fetched before they are used; they are used in a row
 
 struct slot {
 	uint64_t hash;
@@ -174,12 +175,13 @@ static void age(struct idem *idem, uint64_t now_ns)
 		rotate(idem, now_ns);
 }
 
-static struct idem_record *insert(struct idem *idem, uint64_t hash, uint64_t channel_hash,
-	uint64_t message_id, uint64_t now_ns)
+// Makes the record of a key that was not found; `at`: the free slot of the young generation.
+static struct idem_record *insert(struct idem *idem, uint32_t at, uint64_t hash,
+	uint64_t channel_hash, uint64_t message_id, uint64_t now_ns)
 {
 	struct generation *g = &idem->generation[idem->young];
 	struct entry *e;
-	uint32_t at, i;
+	uint32_t i;
 
 	if (g->count == idem->entries) {
 		atomic_store_explicit(&idem->early,
@@ -187,6 +189,7 @@ static struct idem_record *insert(struct idem *idem, uint64_t hash, uint64_t cha
 			memory_order_relaxed);
 		rotate(idem, now_ns);
 		g = &idem->generation[idem->young];
+		at = probe(idem, g, hash, channel_hash, message_id);
 	}
 	if (g->free_head != NONE) {
 		i = g->free_head;
@@ -197,10 +200,11 @@ static struct idem_record *insert(struct idem *idem, uint64_t hash, uint64_t cha
 	g->count++;
 	atomic_store_explicit(&idem->used, g->count, memory_order_relaxed);
 	e = &g->entry[i];
+	__builtin_prefetch(e + AHEAD, 1);
+	__builtin_prefetch((const uint8_t *)(e + AHEAD) + 64, 1);
 	e->channel_hash = channel_hash;
 	e->message_id = message_id;
-	e->record = (struct idem_record){.state = IDEM_NEW};
-	at = probe(idem, g, hash, channel_hash, message_id);
+	e->record.state = IDEM_NEW;
 	g->slot[at] = (struct slot){.hash = hash, .epoch = g->epoch, .entry = i};
 	return &e->record;
 }
@@ -213,25 +217,39 @@ void idem_stats(const struct idem *idem, struct idem_stats *stats)
 	};
 }
 
-void idem_prefetch(const struct idem *idem, uint64_t channel_hash, uint64_t message_id)
+uint64_t idem_prefetch(const struct idem *idem, uint64_t channel_hash, uint64_t message_id)
 {
-	const uint32_t at = (uint32_t)hash_of(channel_hash, message_id) & idem->mask;
+	const uint64_t hash = hash_of(channel_hash, message_id);
+	const uint32_t at = (uint32_t)hash & idem->mask;
 
-	__builtin_prefetch(&idem->generation[0].slot[at]);
+	__builtin_prefetch(&idem->generation[0].slot[at], 1);
 	__builtin_prefetch(&idem->generation[1].slot[at]);
+	return hash;
 }
 
 struct idem_record *idem_take(
 	struct idem *idem, uint64_t channel_hash, uint64_t message_id, uint64_t now_ns)
 {
-	const uint64_t hash = hash_of(channel_hash, message_id);
-	struct idem_record *record;
+	return idem_take_hashed(
+		idem, hash_of(channel_hash, message_id), channel_hash, message_id, now_ns);
+}
+
+struct idem_record *idem_take_hashed(struct idem *idem, uint64_t hash, uint64_t channel_hash,
+	uint64_t message_id, uint64_t now_ns)
+{
+	const struct generation *young, *old;
+	uint32_t at, old_at;
 
 	age(idem, now_ns);
-	record = lookup(idem, hash, channel_hash, message_id);
-	if (record != NULL)
-		return record;
-	return insert(idem, hash, channel_hash, message_id, now_ns);
+	young = &idem->generation[idem->young];
+	at = probe(idem, young, hash, channel_hash, message_id);
+	if (young->slot[at].epoch == young->epoch)
+		return &young->entry[young->slot[at].entry].record;
+	old = &idem->generation[idem->young ^ 1];
+	old_at = probe(idem, old, hash, channel_hash, message_id);
+	if (old->slot[old_at].epoch == old->epoch)
+		return &old->entry[old->slot[old_at].entry].record;
+	return insert(idem, at, hash, channel_hash, message_id, now_ns);
 }
 
 struct idem_record *idem_find(struct idem *idem, uint64_t channel_hash, uint64_t message_id)

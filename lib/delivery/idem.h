@@ -31,11 +31,15 @@ uint64_t idem_memory(uint32_t entries);
 void idem_destroy(struct idem *idem);
 
 // Finds or makes the record of a message. `channel_hash` is channel_key_hash. Returns: the record, state
-// IDEM_NEW when it was made now (the caller sets it). Valid until the next idem_take.
+// IDEM_NEW when it was made now (the caller sets it, and the rest). Valid until the next idem_take.
 struct idem_record *idem_take(
 	struct idem *idem, uint64_t channel_hash, uint64_t message_id, uint64_t now_ns) WORKER_ONLY;
-// Fetches what idem_take of that message will read, for a burst.
-void idem_prefetch(const struct idem *idem, uint64_t channel_hash, uint64_t message_id) WORKER_ONLY;
+// The two halves of idem_take, for a burst: the first fetches what the second will read, and returns its
+// `hash`.
+uint64_t idem_prefetch(
+	const struct idem *idem, uint64_t channel_hash, uint64_t message_id) WORKER_ONLY;
+struct idem_record *idem_take_hashed(struct idem *idem, uint64_t hash, uint64_t channel_hash,
+	uint64_t message_id, uint64_t now_ns) WORKER_ONLY;
 // Finds only. Returns: NULL when not remembered.
 struct idem_record *idem_find(
 	struct idem *idem, uint64_t channel_hash, uint64_t message_id) WORKER_ONLY;

@@ -29,10 +29,22 @@ static void chain(struct fanout *f)
 		f->push[i].span = &f->spans[(size_t)i * DELIVERY_SPANS_MAX];
 	f->run = f->park = (struct fanout_list){.head = FANOUT_NONE, .tail = FANOUT_NONE};
 	f->current = f->stage_owner = FANOUT_NONE;
+	f->small_left = f->limits.turn_members / 2;
+	f->small.next = UINT64_C(1) << 32;  // further than any place from the marks of no message
 	f->cursor[0] = (struct fanout_cursor){
 		.tail = (uint8_t *)&f->sink,
 		.limit = (uint8_t *)&f->sink + sizeof(f->sink),
 	};
+}
+
+// Zeroed memory of whole cache lines. Returns: NULL when there is none.
+static void *lines_create(size_t count, size_t bytes)
+{
+	void *p = aligned_alloc(64, count * bytes);
+
+	if (p != NULL)
+		memset(p, 0, count * bytes);
+	return p;
 }
 
 struct fanout *fanout_create(const struct fanout_limits *limits, const struct fanout_io *io)
@@ -47,13 +59,11 @@ struct fanout *fanout_create(const struct fanout_limits *limits, const struct fa
 		return NULL;
 	f->limits = *limits;
 	f->io = *io;
-	f->message = calloc(limits->messages, sizeof(*f->message));
+	f->message = lines_create(limits->messages, sizeof(*f->message));
 	f->key = calloc(limits->messages, sizeof(*f->key));
 	f->queue = calloc(limits->messages, sizeof(*f->queue));
 	f->channel = calloc((size_t)io->channels->limit + 1, sizeof(*f->channel));
-	f->push = aligned_alloc(64, gateways * sizeof(*f->push));
-	if (f->push != NULL)
-		memset(f->push, 0, gateways * sizeof(*f->push));
+	f->push = lines_create(gateways, sizeof(*f->push));
 	f->spans = calloc(gateways * DELIVERY_SPANS_MAX, sizeof(*f->spans));
 	f->touched = calloc(gateways, sizeof(*f->touched));
 	f->open = calloc(gateways, sizeof(*f->open));
@@ -258,13 +268,11 @@ static uint32_t expand_all(struct fanout *f, uint32_t budget)
 
 uint32_t fanout_run(struct fanout *f, uint64_t now_ns)
 {
-	uint32_t available, work;
+	uint32_t work;
 
 	f->now_ns = now_ns;
 	work = fanout_poll_parked(f);
-	available = f->io.dgram->available(f->io.queue);
-	f->buffers =
-		available > f->limits.buffer_reserve ? available - f->limits.buffer_reserve : 0;
+	fanout_know_buffers(f);
 	// delivery remembers one frame's worth of retries that are on their way into a push.
 	work += fanout_retry(f, f->limits.turn_members < FRAME_ROUTES_MAX ? f->limits.turn_members
 									  : FRAME_ROUTES_MAX);
@@ -284,6 +292,8 @@ void fanout_flush(struct fanout *f, uint64_t now_ns)
 			fanout_close_push(f, f->open[i]);
 	}
 	f->open_count = 0;
+	f->buffers_known = false;
+	f->small_left = f->limits.turn_members / 2;
 	atomic_store_explicit(&f->stat_messages, f->messages, memory_order_relaxed);
 	atomic_store_explicit(&f->stat_parked, f->parked, memory_order_relaxed);
 	atomic_store_explicit(&f->stat_runnable, f->run.count, memory_order_relaxed);

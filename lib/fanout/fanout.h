@@ -5,7 +5,8 @@
 //
 // A message: PUBLISH -> admitted (idempotence, limits) -> its channel's queue -> resolved (tag pinned,
 // fence and seq fixed) or parked until a tag is published -> expanded in quanta -> routes end in
-// lib/delivery -> outcome through fanout_io.outcome, exactly once.
+// lib/delivery -> outcome through fanout_io.outcome, exactly once. One to few members, with nothing of its
+// channel before it, is expanded as it is admitted.
 // ack none/gateway: the outcome is given when the expansion has been taken over (task accepted);
 // ack client: when every route has ended.
 #pragma once
@@ -28,7 +29,8 @@ struct fanout_limits {
 	uint32_t parked;  // of them waiting for a tag
 	uint32_t parked_per_channel;
 	uint32_t quantum_members;  // of one channel per turn of the round
-	uint32_t turn_members;  // of all channels per worker turn
+	uint32_t
+		turn_members;  // of all queued messages per worker turn; small ones half as many beside them
 	uint32_t payload_bytes;
 	uint32_t buffer_reserve;  // no expansion while fewer buffers are free
 	uint64_t deadline_ns, deadline_max_ns;
@@ -93,6 +95,10 @@ void fanout_flush(struct fanout *f, uint64_t now_ns) WORKER_ONLY;
 
 // Delivery's on_end: routes of a message ended. Message is named by its slot.
 void fanout_on_end(void *fanout, uint32_t message, enum counter how, uint32_t count) WORKER_ONLY;
+
+// Delivery's on_spans: the same for whole spans.
+void fanout_on_spans(void *fanout, const struct delivery_span *span, uint32_t spans,
+	enum counter how) WORKER_ONLY;
 
 // The control core takes this channel's record (index, use) away: messages that wait for its tag end as
 // unknown channel; those resolved already are finished.

@@ -8,6 +8,9 @@
 
 #include <assert.h>
 
+_Static_assert(DELIVERY_SPANS_MAX *(WIRE_RECORD_BYTES + WIRE_ROUTE_BYTES) >= FANOUT_TIGHT_BYTES,
+	"records of a tight push are fewer than spans");
+
 #define RECORD_ROUTES_MIN \
 	4u  // a record that cannot take so many of its routes goes into the next push
 
@@ -39,6 +42,18 @@ bool fanout_dgrams_ready(struct fanout *f, uint32_t n)
 		f->spares += want;
 	}
 	return true;
+}
+
+void fanout_know_buffers(struct fanout *f)
+{
+	uint32_t available;
+
+	if (f->buffers_known)
+		return;
+	available = f->io.dgram->available(f->io.queue);
+	f->buffers =
+		available > f->limits.buffer_reserve ? available - f->limits.buffer_reserve : 0;
+	f->buffers_known = true;
 }
 
 struct dgram *fanout_dgram(struct fanout *f)
@@ -92,21 +107,6 @@ void fanout_begin(struct fanout *f, uint32_t slot)
 
 // --- records ------------------------------------------------------------------------------------------
 
-static void add_span(struct fanout_push *p, uint32_t slot, uint32_t routes, uint8_t attempt,
-	uint64_t deadline_ns, uint8_t ack)
-{
-	p->span[p->spans++] = (struct delivery_span){
-		.message = slot,
-		.first = p->routes,
-		.count = (uint16_t)routes,
-		.ack = ack,
-		.attempt = attempt,
-		.deadline_ns = deadline_ns,
-	};
-	p->routes = (uint16_t)(p->routes + routes);
-	p->need_ack |= ack != WIRE_ACK_NONE;
-}
-
 #ifdef TAGCAST_TEST_HOOKS
 // FAULT_DUP1: the last route of the record just closed gets the message again, under an id with one bit
 // changed, which the receivers' suppression takes for another message: same seq, same payload.
@@ -127,7 +127,7 @@ static void planted_repeat(struct fanout *f, struct fanout_push *p, struct fanou
 	memcpy(at + WIRE_RECORD_ROUTES_OFFSET, &one, sizeof(one));
 	memcpy(at + f->head_bytes, c->tail - WIRE_ROUTE_BYTES, WIRE_ROUTE_BYTES);
 	c->tail = at + f->head_bytes + WIRE_ROUTE_BYTES;
-	add_span(p, f->current, 1, 1, m->deadline_ns, m->ack);
+	fanout_add_span(p, f->current, 1, 1, m->deadline_ns, m->ack);
 	m->routes++;
 	m->open++;
 	counter_add(f->io.counters, CTR_ROUTES, 1);
@@ -154,7 +154,7 @@ static uint32_t close_record(struct fanout *f, const struct fanout_message *m, u
 		c->tail = p->record;
 	} else {
 		memcpy(p->record + WIRE_RECORD_ROUTES_OFFSET, &patch, sizeof(patch));
-		add_span(p, f->current, routes, 1, m->deadline_ns, m->ack);
+		fanout_add_span(p, f->current, routes, 1, m->deadline_ns, m->ack);
 		planted_repeat(f, p, c);
 	}
 	p->record = NULL;
@@ -204,9 +204,12 @@ static bool open_push(struct fanout *f, uint32_t gateway)
 	body = p->dgram->data + WIRE_HEADER_BYTES;
 	p->room = fanout_body_room(f, gateway);
 	p->end = body + p->room;
+	p->roomy = p->room > FANOUT_TIGHT_BYTES;
 	p->routes = 0;
 	p->spans = 0;
-	p->need_ack = false;
+	p->acks = 0;
+	p->retried = false;
+	p->deadline_ns = UINT64_MAX;
 	f->cursor[gateway].tail = f->cursor[gateway].limit = body + WIRE_PUSH_BYTES;
 	if (!p->listed) {
 		p->listed = true;
@@ -227,7 +230,7 @@ void fanout_close_push(struct fanout *f, uint32_t gateway)
 		.gateway_boot = g->boot,
 		.records = p->spans,
 		.routes = p->routes,
-		.need_ack = p->need_ack,
+		.need_ack = p->acks != 1u << WIRE_ACK_NONE,
 	};
 	struct delivery_push push;
 
@@ -252,6 +255,9 @@ void fanout_close_push(struct fanout *f, uint32_t gateway)
 		.routes = p->routes,
 		.frames = 1,
 		.spans = p->spans,
+		.acks = p->acks,
+		.retried = p->retried,
+		.deadline_ns = p->deadline_ns,
 		.frame = &d,
 		.span = p->span,
 	};
@@ -293,6 +299,13 @@ static void open_record(struct fanout *f, uint32_t gateway)
 	if (routes > FANOUT_PUSH_ROUTES - p->routes)
 		routes = FANOUT_PUSH_ROUTES - p->routes;
 	c->limit = c->tail + routes * WIRE_ROUTE_BYTES;
+}
+
+bool fanout_reopen_push(struct fanout *f, uint32_t gateway)
+{
+	if (f->push[gateway].dgram != NULL)
+		fanout_close_push(f, gateway);
+	return open_push(f, gateway);
 }
 
 // A gateway that stays under pressure is waited for once; then its own limit decides what it loses, and
@@ -380,6 +393,6 @@ bool fanout_append_record(struct fanout *f, uint32_t gateway, const struct deliv
 	memcpy(c->tail, record, bytes);
 	c->tail += bytes;
 	c->limit = c->tail;
-	add_span(p, span->message, span->count, span->attempt, span->deadline_ns, span->ack);
+	fanout_add_span(p, span->message, span->count, span->attempt, span->deadline_ns, span->ack);
 	return true;
 }

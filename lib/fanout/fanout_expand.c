@@ -32,23 +32,22 @@ static void count(struct fanout *f, const struct tally *t)
 	count_one(f, CTR_ROUTE_ECHO, t->echo);
 }
 
-// The route word of the session that gets no echo; a value no word has when there is none.
-static uint64_t echo_of(const struct fanout *f, const struct fanout_message *m)
+uint64_t fanout_echo(
+	const struct fanout *f, uint64_t gateway, uint64_t boot, uint32_t slot, uint32_t gen)
 {
-	uint32_t gateway;
+	uint32_t index;
 
-	if (m->sender_gateway == 0)
+	if (gateway == 0)
 		return UINT64_MAX;
-	gateway = presence_gateway_of(f->io.presence, m->sender_gateway, m->sender_boot);
-	return gateway == 0 ? UINT64_MAX : route_word(gateway, m->sender_slot, m->sender_gen);
+	index = presence_gateway_of(f->io.presence, gateway, boot);
+	return index == 0 ? UINT64_MAX : route_word(index, slot, gen);
 }
 
 static bool alive(const struct fanout *f, uint64_t word)
 {
 	const uint32_t gateway = route_gateway(word);
 
-	return gateway < f->io.presence->gateways &&
-	       atomic_load_explicit(&f->io.presence->gateway[gateway].alive, memory_order_acquire);
+	return gateway < f->io.presence->gateways && fanout_alive(f, gateway);
 }
 
 // Live routes of a member without the sender's own. Returns: number; *echo: how many were left out.
@@ -280,7 +279,7 @@ uint32_t fanout_expand(struct fanout *f, struct fanout_queue *queue, uint32_t ma
 	assert(m->state == FANOUT_READY);
 	if (f->stage_owner == slot && f->stage_flushing)
 		return flush_staged(f, queue, max);
-	echo = echo_of(f, m);
+	echo = fanout_echo(f, m->sender_gateway, m->sender_boot, m->sender_slot, m->sender_gen);
 	fanout_begin(f, slot);
 	while (m->chunk < m->tag->chunks && done < max) {
 		const struct tag_chunk *chunk = m->tag->chunk[m->chunk];

@@ -125,6 +125,29 @@ void fanout_outcome(
 	f->io.outcome(f->io.ctx, m->from, m->publisher_boot, &ack);
 }
 
+void fanout_accepted(struct fanout *f, const struct fanout_publish *p, const struct tag *tag,
+	uint64_t seq, struct idem_record *record)
+{
+	struct wire_publish_ack ack = {
+		.request_id = p->m.request_id,
+		.message_id = p->m.message_id,
+		.seq = seq,
+		.status = WIRE_OK,
+		.tag_version = tag->fence.version,
+		.members = tag->count,
+	};
+
+	memcpy(ack.tag_key, tag->fence.key, sizeof(ack.tag_key));
+	record->state = IDEM_DONE;
+	record->status = WIRE_OK;
+	record->seq = seq;
+	memcpy(record->tag_key, tag->fence.key, sizeof(record->tag_key));
+	record->tag_version = tag->fence.version;
+	record->members = tag->count;
+	record->routes = record->acked = record->ended = 0;
+	f->io.outcome(f->io.ctx, p->from, p->publisher_boot, &ack);
+}
+
 void fanout_finish(struct fanout *f, uint32_t slot)
 {
 	const struct fanout_message *m = &f->message[slot];
@@ -147,4 +170,26 @@ void fanout_on_end(void *fanout, uint32_t message, enum counter how, uint32_t co
 		m->ended += count;
 	if (m->open == 0 && m->state == FANOUT_EXPANDED)
 		fanout_finish(f, message);
+}
+
+// Only messages that wait for clients are told how their routes ended, and theirs end one by one.
+void fanout_on_spans(
+	void *fanout, const struct delivery_span *span, uint32_t spans, enum counter how)
+{
+	struct fanout *const f = fanout;
+	struct fanout_message *const message = f->message;
+
+	for (const struct delivery_span *const end = span + spans; span < end; span++) {
+		struct fanout_message *const m = &message[span->message];
+		const uint32_t open = m->open - span->count;
+
+		assert(m->state != FANOUT_FREE && m->open >= span->count);
+		if (unlikely(m->ack == WIRE_ACK_CLIENT)) {
+			fanout_on_end(fanout, span->message, how, span->count);
+			continue;
+		}
+		m->open = open;
+		if (open == 0 && m->state == FANOUT_EXPANDED)
+			fanout_message_free(f, span->message);
+	}
 }

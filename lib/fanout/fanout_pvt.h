@@ -3,6 +3,7 @@
 //
 //   fanout.c          create, destroy, message slots, the turn
 //   fanout_admit.c    checks of a publish, idempotence, limits
+//   fanout_small.c    small messages: expanded as they are admitted
 //   fanout_resolve.c  tags: resolve, park, poll
 //   fanout_expand.c   members to routes, in quanta
 //   fanout_emit.c     open pushes: one per gateway
@@ -22,12 +23,15 @@
 #define FANOUT_ROUTES_BESIDE \
 	64u  // routes a datagram should take beside the payload, or it is segmented
 #define FANOUT_PUSH_ROUTES 192u  // routes of one datagram: what delivery keeps in a small record
+// A push of no more bytes is full before it has as many records or routes as it may have.
+#define FANOUT_TIGHT_BYTES (FANOUT_PUSH_ROUTES * WIRE_ROUTE_BYTES)
 #define FANOUT_BULK_MEMBERS 1024u  // a message of more waits for gateways under pressure
 #define FANOUT_PATIENCE_NS UINT64_C(200000000)  // and for each of them so long at most
 #define FANOUT_BLOCK_ROUTES 64u  // routes of one staging block
 #define FANOUT_BLOCKS 1024u  // staged routes at most: 64 Ki, half a megabyte
 #define FANOUT_SPARES (FRAME_SEGMENTS_MAX + 2u * BURST)
 
+#define FANOUT_GROUP_SHIFT 6u  // of the group in the place of a small message's member
 #define FANOUT_COPY 32u  // record heads are copied in steps of this
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -41,17 +45,18 @@ enum fanout_state {
 };
 
 // A message between admission and the end of its last route.
+// The first line is all that ending a route touches, and all that a small message uses.
 struct fanout_message {
-	uint32_t next;  // in its queue, or in the free list
+	_Alignas(64) uint32_t next;  // in its queue, or in the free list
 	uint32_t channel;  // index
 	uint8_t state;
 	uint8_t ack;
-	struct tag *tag;  // pinned while READY
-	uint32_t chunk, at;  // next member: chunk number and position in it
-	uint32_t members;
 	uint32_t routes;  // pushed, first pushes only
 	uint32_t open;  // of them not ended
 	uint32_t acked, ended;
+	uint32_t members;
+	uint32_t chunk, at;  // next member: chunk number and position in it
+	struct tag *tag;  // pinned while READY
 	uint64_t deadline_ns;
 	uint64_t message_id, seq, stamp, hash, request_id;
 	struct id_view from_uid;
@@ -62,7 +67,10 @@ struct fanout_message {
 	uint64_t publisher_boot;
 	struct fanout_body body;
 	struct tag_fence fence;
+	uint8_t pad
+		[64];  // an odd number of lines, so that the first ones fall on all sets of a cache
 };
+_Static_assert(sizeof(struct fanout_message) / 64 % 2 == 1, "an odd number of lines");
 
 // A channel with messages to expand. READY ones first, PARKED ones behind them.
 struct fanout_queue {
@@ -101,10 +109,18 @@ struct fanout_push {
 	uint8_t *record;  // open record, NULL: none
 	uint8_t *route;  // its first route
 	struct delivery_span *span;
+	uint64_t deadline_ns;  // earliest of its spans
 	uint32_t room;  // body bytes
-	uint16_t routes;  // of closed records
-	uint16_t spans;
-	bool need_ack;
+	union {
+		struct {
+			uint16_t routes;  // of closed records
+			uint16_t spans;
+		};
+		uint32_t sums;  // both: routes | spans << 16
+	};
+	uint8_t acks;  // sums of its spans, as delivery wants them
+	bool retried;
+	bool roomy;  // so large that other limits than its bytes may be met first
 	bool touched;  // on the list of the current message
 	bool listed;  // on the list of open pushes
 	bool staged;  // routes of the stage's owner are collected for it
@@ -112,6 +128,22 @@ struct fanout_push {
 	uint32_t stage_use;  // incarnation they were staged for
 	uint32_t block_first, block_last;
 	uint64_t pressed_ns;  // since when it is found under pressure, 0: it is not
+};
+
+// Where the members of a small message stand: those of one gateway are a group.
+struct fanout_small {
+	uint64_t next;  // marks of the next message start here
+	// By gateway: the place of its next member in the last message that had one there.
+	uint64_t mark[GATEWAYS_MAX];
+	uint32_t gateway[TAG_INLINE_UIDS];  // by group
+	uint32_t count[TAG_INLINE_UIDS];
+	uint64_t route[TAG_INLINE_UIDS << FANOUT_GROUP_SHIFT];  // entries, by place
+	uint8_t live[TAG_INLINE_UIDS];  // groups that are written
+};
+
+// What a burst of small messages came to; counted once.
+struct fanout_sums {
+	uint32_t publishes, members, routed;
 };
 
 struct fanout_block {
@@ -148,6 +180,13 @@ struct fanout {
 	struct dgram *spare[FANOUT_SPARES];
 	uint32_t spares;
 	uint32_t buffers;  // what may still be taken this turn
+	bool buffers_known;
+	uint32_t
+		small_left;  // members of small messages that may still be expanded this turn: half its budget
+	struct fanout_small small;
+	struct fanout_sums sums;
+	// Whose members are fetched while those of another message are grouped, NULL: nobody's.
+	const struct tag *ahead;
 
 	// staging: of one large message at a time
 	uint32_t stage_owner;
@@ -176,10 +215,18 @@ void fanout_queue_append(struct fanout *f, struct fanout_queue *queue, uint32_t 
 void fanout_queue_settle(struct fanout *f, struct fanout_queue *queue) WORKER_ONLY;
 void fanout_run_push(struct fanout *f, struct fanout_queue *queue) WORKER_ONLY;
 
+// When a publish that wants to be delivered within `deadline_ms` (0: says nothing) expires.
+uint64_t fanout_deadline(const struct fanout *f, uint32_t deadline_ms);
+
 // --- resolve -----------------------------------------------------------------------------------------
 
 // The tag a message may use now. Returns: NULL: none, counted why.
 struct tag *fanout_usable_tag(struct fanout *f, struct channel *channel) WORKER_ONLY;
+// The next seq of a channel.
+static inline uint64_t fanout_seq(struct fanout *f, uint32_t channel)
+{
+	return ++f->channel[channel].seq;
+}
 // Fixes tag, fence and seq; tells the publisher unless it waits for clients. `record`: of the idempotence
 // window when it is at hand, or NULL.
 void fanout_resolve(
@@ -192,12 +239,38 @@ uint32_t fanout_poll_parked(struct fanout *f) WORKER_ONLY;
 void fanout_unpark_all(
 	struct fanout *f, struct fanout_queue *queue, enum wire_status status) WORKER_ONLY;
 
+// --- small messages ----------------------------------------------------------------------------------
+
+// True when nothing of the channel is queued here.
+static inline bool fanout_quiet(const struct fanout *f, const struct channel *channel)
+{
+	const struct fanout_channel *c = &f->channel[channel->index];
+
+	return c->queue == FANOUT_NONE &&
+	       c->use == atomic_load_explicit(&channel->use, memory_order_relaxed);
+}
+// Expands a publish of a quiet channel, when its tag and what is known of its members allow to. `slot` becomes
+// its message, the body stays the caller's. Returns: false: nothing was done, it goes the way of all others.
+bool fanout_small(struct fanout *f, const struct fanout_publish *p, const struct channel *channel,
+	struct tag *tag, uint32_t slot, struct idem_record *record) WORKER_ONLY;
+// Counts what the burst came to.
+void fanout_small_count(struct fanout *f) WORKER_ONLY;
+
 // --- expand ------------------------------------------------------------------------------------------
 
 // Expands at most `max` members of the queue's first message. Returns: work in members; 0: stalled.
 uint32_t fanout_expand(struct fanout *f, struct fanout_queue *queue, uint32_t max) WORKER_ONLY;
 // Takes the first message off its queue: everything of it is in a push.
 void fanout_expanded(struct fanout *f, struct fanout_queue *queue) WORKER_ONLY;
+
+// The route word of the session that gets no echo; a value no word has when there is none.
+uint64_t fanout_echo(
+	const struct fanout *f, uint64_t gateway, uint64_t boot, uint32_t slot, uint32_t gen);
+
+static inline bool fanout_alive(const struct fanout *f, uint32_t gateway)
+{
+	return atomic_load_explicit(&f->io.presence->gateway[gateway].alive, memory_order_acquire);
+}
 
 // --- emit --------------------------------------------------------------------------------------------
 
@@ -212,6 +285,10 @@ bool fanout_pressed(struct fanout *f, uint32_t gateway, bool large) WORKER_ONLY;
 // The same, only when the gateway's open push has room for a record; else nothing is done.
 bool fanout_quick_room(struct fanout *f, uint32_t gateway) WORKER_ONLY;
 void fanout_close_push(struct fanout *f, uint32_t gateway) WORKER_ONLY;
+// Closes the gateway's push if there is one and opens another. Returns: false: no buffer.
+bool fanout_reopen_push(struct fanout *f, uint32_t gateway) WORKER_ONLY;
+// Reads how many buffers may be taken, once a turn.
+void fanout_know_buffers(struct fanout *f) WORKER_ONLY;
 struct dgram *fanout_dgram(struct fanout *f) WORKER_ONLY;
 // True when `n` datagrams are at hand.
 bool fanout_dgrams_ready(struct fanout *f, uint32_t n) WORKER_ONLY;
@@ -224,6 +301,25 @@ void fanout_record_of(const struct fanout *f, uint32_t slot, struct wire_record 
 // Routes that were counted and never leave.
 void fanout_end_routes(
 	struct fanout *f, uint32_t slot, enum counter how, uint32_t count) WORKER_ONLY;
+
+// Appends the span of a record just written; its routes stand behind those of the push so far.
+static inline void fanout_add_span(struct fanout_push *p, uint32_t slot, uint32_t routes,
+	uint8_t attempt, uint64_t deadline_ns, uint8_t ack)
+{
+	struct delivery_span *s = &p->span[p->spans++];
+
+	s->message = slot;
+	s->first = p->routes;
+	s->count = (uint16_t)routes;
+	s->ack = ack;
+	s->attempt = attempt;
+	s->deadline_ns = deadline_ns;
+	p->routes = (uint16_t)(p->routes + routes);
+	p->acks |= (uint8_t)(1u << ack);
+	p->retried |= attempt > 1;
+	if (deadline_ns < p->deadline_ns)
+		p->deadline_ns = deadline_ns;
+}
 
 static inline uint64_t fanout_route_entry(uint64_t word)
 {
@@ -251,5 +347,8 @@ void fanout_answer_repeat(
 // `record`: as above.
 void fanout_outcome(struct fanout *f, uint32_t slot, enum wire_status status,
 	struct idem_record *record) WORKER_ONLY;
+// The same for a publish that is about to be expanded without having been queued; the caller counts it.
+void fanout_accepted(struct fanout *f, const struct fanout_publish *p, const struct tag *tag,
+	uint64_t seq, struct idem_record *record) WORKER_ONLY;
 // Ends a message whose last route ended.
 void fanout_finish(struct fanout *f, uint32_t slot) WORKER_ONLY;

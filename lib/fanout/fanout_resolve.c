@@ -47,7 +47,7 @@ void fanout_resolve(struct fanout *f, uint32_t slot, struct tag *tag, struct ide
 	m->tag = tag;
 	m->fence = tag->fence;
 	m->members = tag->count;
-	m->seq = ++f->channel[m->channel].seq;
+	m->seq = fanout_seq(f, m->channel);
 	m->state = FANOUT_READY;
 	counter_add(f->io.counters, CTR_MEMBERS, tag->count);
 	if (m->ack != WIRE_ACK_CLIENT)

@@ -143,11 +143,12 @@ bool fanout_send_frame(struct fanout *f, uint32_t gateway, const struct delivery
 	const uint32_t room = fanout_body_room(f, gateway);
 	const uint32_t part = room - WIRE_SEGMENT_BYTES;
 	const uint32_t frames = bytes <= room ? 1 : (bytes + part - 1) / part;
-	const struct delivery_push push = {
+	struct delivery_push push = {
 		.gateway = (uint16_t)gateway,
 		.routes = span->count,
 		.frames = (uint16_t)frames,
 		.spans = 1,
+		.deadline_ns = UINT64_MAX,
 		.frame = f->frame,
 		.span = span,
 	};
@@ -166,6 +167,7 @@ bool fanout_send_frame(struct fanout *f, uint32_t gateway, const struct delivery
 	} else {
 		cut(f, gateway, body, bytes, part, frames);
 	}
+	delivery_push_add(&push, span);
 	delivery_send(f->io.delivery, &push, f->now_ns);
 	return true;
 }

@@ -83,6 +83,16 @@ static void route_ended(void *worker, uint32_t message, enum counter how, uint32
 	fanout_on_end(w->fanout, message, how, count);
 }
 
+static void spans_ended(void *worker, const struct delivery_span *span, uint32_t spans,
+	enum counter how) WORKER_ONLY;
+static void spans_ended(
+	void *worker, const struct delivery_span *span, uint32_t spans, enum counter how)
+{
+	const struct node_worker *w = worker;
+
+	fanout_on_spans(w->fanout, span, spans, how);
+}
+
 static int create_delivery(struct node_worker *w)
 {
 	const struct node_params *p = &w->node->params;
@@ -94,6 +104,7 @@ static int create_delivery(struct node_worker *w)
 		.presence = &w->presence,
 		.counters = w->counters,
 		.on_end = route_ended,
+		.on_spans = spans_ended,
 		.ctx = w,
 	};
 

@@ -118,6 +118,8 @@ bool node_control_reloaded(const struct node *node) CONTROL_ONLY;
 
 // --- what ctl shows ---------------------------------------------------------------------------------------
 
+struct wq_monitor;
+
 struct node_worker_stats {
 	uint64_t turns, busy_turns;
 	uint64_t turn_max_ns;  // longest turn
@@ -135,6 +137,8 @@ void node_worker_stats(
 	const struct node *node, uint32_t worker, struct node_worker_stats *stats) CONTROL_ONLY;
 // Fills up to `max` limits. Returns: number.
 uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_t max) CONTROL_ONLY;
+// Gives the monitor a sample of every ring between the node's threads.
+void node_queues(const struct node *node, struct wq_monitor *monitor) CONTROL_ONLY;
 
 // Smoothed time a gateway takes to answer a push, of the worker that sees it slowest; 0: not measured.
 uint32_t node_gateway_srtt_us(const struct node *node, uint32_t gateway) CONTROL_ONLY;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // What ctl and metrics show of a node. Control core; workers' values are read relaxed.
 #include "node_pvt.h"
+#include "wq_monitor.h"
 
 void node_counters(const struct node *node, uint64_t out[CTR_COUNT])
 {
@@ -114,6 +115,27 @@ uint32_t node_limits(const struct node *node, struct node_limit *limits, uint32_
 	for (; n < max && n < sizeof(all) / sizeof(all[0]); n++)
 		limits[n] = all[n];
 	return n;
+}
+
+static void add_ring(struct wq_monitor *monitor, const struct wq_spsc *ring, enum wq_label label)
+{
+	struct wq_sample sample;
+
+	wq_spsc_stats(ring, label, &sample);
+	wq_monitor_add(monitor, &sample);
+}
+
+void node_queues(const struct node *node, struct wq_monitor *monitor)
+{
+	for (uint32_t w = 0; w < node->params.workers; w++) {
+		const struct node_worker *worker = &node->worker[w];
+
+		add_ring(monitor, &worker->to_control, WQ_L_TO_CONTROL);
+		add_ring(monitor, &worker->from_control, WQ_L_FROM_CONTROL);
+		for (uint32_t from = 0; from < node->params.workers; from++)
+			if (from != w)
+				add_ring(monitor, &worker->from_worker[from], WQ_L_HANDOFF);
+	}
 }
 
 uint32_t node_gateway_srtt_us(const struct node *node, uint32_t gateway)

@@ -69,3 +69,22 @@ uint32_t store_crc32c(uint32_t crc, const void *bytes, uint64_t len)
 	return store_crc32c_table(crc, bytes, len);
 }
 #endif
+
+void store_crc_body_add(struct store_crc_body *body, const uint8_t *bytes, uint64_t len)
+{
+	while (len > 0 && len < sizeof(body->held)) {
+		// A few bytes, one by one.
+		if (body->held_len == sizeof(body->held)) {
+			body->crc = store_crc32c(body->crc, body->held, 1);
+			memmove(body->held, body->held + 1, --body->held_len);
+		}
+		body->held[body->held_len++] = *bytes++;
+		len--;
+	}
+	if (len == 0)
+		return;
+	body->crc = store_crc32c(body->crc, body->held, body->held_len);
+	body->crc = store_crc32c(body->crc, bytes, len - sizeof(body->held));
+	memcpy(body->held, bytes + len - sizeof(body->held), sizeof(body->held));
+	body->held_len = sizeof(body->held);
+}

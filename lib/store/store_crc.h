@@ -9,3 +9,12 @@
 uint32_t store_crc32c(uint32_t crc, const void *bytes, uint64_t len);
 // The same without it, for machines that lack it and for tests.
 uint32_t store_crc32c_table(uint32_t crc, const void *bytes, uint64_t len);
+
+// Of a stream that ends with its own CRC: of all before that. Over the whole every such stream gives the
+// same value. Begin with zeros.
+struct store_crc_body {
+	uint32_t crc;
+	uint32_t held_len;
+	uint8_t held[4];  // the last bytes so far, which may be the end
+};
+void store_crc_body_add(struct store_crc_body *body, const uint8_t *bytes, uint64_t len);

@@ -7,6 +7,7 @@
 //   DELTA   a delta as in the journal (store_delta_encode)
 //   APPLIED u64 commit
 //   LAGGED  nothing
+//   WAIT    nothing
 #include "store_feed.h"
 
 #include <errno.h>
@@ -58,6 +59,7 @@ static int fixed_bytes(uint8_t type)
 	case STORE_FEED_APPLIED:
 		return APPLIED_BYTES;
 	case STORE_FEED_LAGGED:
+	case STORE_FEED_WAIT:
 		return 0;
 	default:
 		return -1;

@@ -9,6 +9,8 @@
 //                                      <- DELTA(store_delta) ...                in commit order, no gap
 //   APPLIED(commit) ->                           the subscriber's workers all act on `commit`
 //                                      <- LAGGED()                              told, then closed: resubscribe
+//                                      <- WAIT()                                instead of WELCOME, each second:
+//                                         there is no store to follow yet, WELCOME comes later
 #pragma once
 
 #include "store.h"
@@ -22,6 +24,7 @@ enum store_feed_type {
 	STORE_FEED_DELTA = 3,
 	STORE_FEED_APPLIED = 4,
 	STORE_FEED_LAGGED = 5,
+	STORE_FEED_WAIT = 6,
 };
 
 struct store_feed_frame {

@@ -143,6 +143,7 @@ static struct tag *build(struct tag_space *space, struct tag_line *line, uint32_
 		fold(space, uid, count);
 	for (uint32_t i = 0, at = 0; i < chunks; at += tag->chunk[i++]->count)
 		memcpy(tag->chunk[i]->uid, uid + at, tag->chunk[i]->count * sizeof(*uid));
+	tag_inline(tag);
 	return tag;
 }
 

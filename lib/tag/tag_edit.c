@@ -351,6 +351,7 @@ static struct tag *commit(struct edit_work *w, const struct tag_edit *e)
 	steps_add(w->space, r->line, tag->fence.version,
 		&(struct step_lists){w->added, w->removed, w->denied, w->allowed, w->addeds,
 			w->removeds, w->denieds, w->alloweds});
+	tag_inline(tag);
 	return tag;
 }
 

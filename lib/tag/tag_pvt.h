@@ -87,6 +87,9 @@ void chunk_unref(struct tag_space *space, struct tag_chunk *chunk);
 struct tag *tag_make(struct tag_space *space, struct tag_line *line, struct tag_chunk **chunk,
 	uint32_t chunks, uint64_t fresh_bytes, uint64_t smv, const struct topology_ref *topology);
 
+// Copies the members of a small tag, whose chunks are written by now, into it. The last step of making one.
+void tag_inline(struct tag *tag);
+
 static inline struct tag_record *record_of(const struct tag *tag)
 {
 	return tag->control;

@@ -9,6 +9,7 @@
 #include "base_limits.h"
 
 #define TAG_DENIED (UINT32_C(1) << 31)  // of an entry: member on the deny list
+#define TAG_INLINE_UIDS 32u
 #define TAG_UID(entry) ((entry) & ~TAG_DENIED)
 
 // Both halves move together: a fence is copied as a whole from one published tag, never put together.
@@ -37,10 +38,13 @@ struct tag {
 	uint64_t smv;
 	uint32_t count;  // members in all chunks: of this node's partition
 	uint32_t chunks;
-	const struct tag_targets *targets;  // NULL: no other node has members
 	_Atomic uint32_t pins;  // worker of the channel: rw, control: ro
 	_Atomic uint64_t used_ns;  // worker: last use, for the TTL; control: ro
+	// The members once more when there are at most TAG_INLINE_UIDS of them, else NULL: close to the rest, so
+	// that a message to few waits for less memory. In the tag's own memory, behind the chunks.
+	const uint32_t *inlined;
 	void *control;  // control: its own record of this tag
+	const struct tag_targets *targets;  // NULL: no other node has members
 	struct tag_chunk *chunk[];  // ascending
 };
 

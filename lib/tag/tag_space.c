@@ -119,15 +119,26 @@ static size_t topology_bytes(const struct topology_ref *ref)
 	return offsetof(struct topology_ref, slot) + ref->count * sizeof(ref->slot[0]);
 }
 
-static struct tag_record *record_make(
-	struct tag_space *space, uint32_t chunks, const struct topology_ref *topology)
+// Whole cache lines, so that a small tag with its members takes as few as it can.
+static size_t tag_bytes_of(uint32_t chunks, uint32_t members)
 {
-	const size_t tag_bytes = sizeof(struct tag) + chunks * sizeof(struct tag_chunk *);
+	const size_t inlined = members <= TAG_INLINE_UIDS ? members * sizeof(uint32_t) : 0;
+
+	return (sizeof(struct tag) + chunks * sizeof(struct tag_chunk *) + inlined + 63) &
+	       ~(size_t)63;
+}
+
+static struct tag_record *record_make(struct tag_space *space, uint32_t chunks, uint32_t members,
+	const struct topology_ref *topology)
+{
+	const size_t tag_bytes = tag_bytes_of(chunks, members);
 	struct tag_record *r = calloc(1, sizeof(*r));
 
 	if (r == NULL)
 		return NULL;
-	r->tag = calloc(1, tag_bytes);
+	r->tag = aligned_alloc(64, tag_bytes);
+	if (r->tag != NULL)
+		memset(r->tag, 0, tag_bytes);
 	r->topology = malloc(topology_bytes(topology));
 	if (r->tag == NULL || r->topology == NULL) {
 		free(r->tag);
@@ -178,9 +189,13 @@ static void line_append(struct tag_line *line, struct tag_record *r)
 struct tag *tag_make(struct tag_space *space, struct tag_line *line, struct tag_chunk **chunk,
 	uint32_t chunks, uint64_t fresh_bytes, uint64_t smv, const struct topology_ref *topology)
 {
-	struct tag_record *r = record_make(space, chunks, topology);
+	uint32_t members = 0;
+	struct tag_record *r;
 	struct tag *tag;
 
+	for (uint32_t i = 0; i < chunks; i++)
+		members += chunk[i]->count;
+	r = record_make(space, chunks, members, topology);
 	if (r == NULL)
 		return NULL;
 	tag = r->tag;
@@ -199,9 +214,9 @@ struct tag *tag_make(struct tag_space *space, struct tag_line *line, struct tag_
 	tag->smv = smv;
 	tag->chunks = chunks;
 	atomic_store_explicit(&tag->used_ns, space->now_ns, memory_order_relaxed);
+	tag->count = members;
 	for (uint32_t i = 0; i < chunks; i++) {
 		tag->chunk[i] = chunk[i];
-		tag->count += chunk[i]->count;
 		chunk[i]->refs++;
 	}
 	line_append(line, r);
@@ -222,6 +237,19 @@ void tag_targets_set(struct tag_space *space, struct tag *tag, struct tag_target
 	tag->targets = targets;
 	record_of(tag)->bytes += bytes;
 	space->bytes += bytes;
+}
+
+void tag_inline(struct tag *tag)
+{
+	uint32_t *to = (uint32_t *)(void *)&tag->chunk[tag->chunks];
+
+	if (tag->count > TAG_INLINE_UIDS)
+		return;
+	tag->inlined = to;
+	for (uint32_t i = 0; i < tag->chunks; i++) {
+		memcpy(to, tag->chunk[i]->uid, tag->chunk[i]->count * sizeof(*to));
+		to += tag->chunk[i]->count;
+	}
 }
 
 const struct topology_ref *tag_topology(const struct tag *tag)

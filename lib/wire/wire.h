@@ -210,6 +210,9 @@ struct wire_publish {
 	uint64_t sender_gateway, sender_boot;
 	uint32_t sender_slot, sender_gen;
 	struct wire_view payload;  // 0..60 KiB
+	// Parsed: channel id, from UID and payload as they stand in the body, one behind the other, in the order
+	// in which a push record has them. Not read by the builder.
+	struct wire_view tail;
 };
 
 struct wire_publish_ack {
@@ -257,6 +260,30 @@ struct wire_record {
 #define WIRE_RECORD_BYTES 36u  // fixed part of a record, before channel, from, payload, routes
 #define WIRE_ROUTE_BYTES 8u
 #define WIRE_RECORD_ROUTES_OFFSET 28u  // where a record's u16 route count stands, for patching
+// The fixed part of a record as words, for who writes the same record to many gateways: built as a struct
+// on the stack and copied from there, it would wait for its own narrow stores.
+typedef uint64_t wire_words __attribute__((vector_size(32), aligned(1), may_alias));
+struct wire_record_words {
+	wire_words word;  // without the routes
+	uint32_t last;
+};
+static inline void wire_record_words(const struct wire_record *m, struct wire_record_words *w)
+{
+	w->word = (wire_words){
+		m->message_id,
+		m->seq,
+		m->stamp,
+		(uint64_t)m->flags << 56 | (uint64_t)m->channel_type << 48 | m->payload.len,
+	};
+	w->last = (uint32_t)m->from_uid.len << 8 | m->channel.len;
+}
+static inline void wire_put_record_words(
+	uint8_t *p, const struct wire_record_words *w, uint16_t routes)
+{
+	*(wire_words *)(void *)p = w->word;
+	memcpy(p + WIRE_RECORD_ROUTES_OFFSET, &routes, sizeof(routes));
+	memcpy(p + 32, &w->last, sizeof(w->last));
+}
 #define WIRE_PUSH_RECORDS_OFFSET 16u  // where the push's u16 record and route counts stand
 
 struct wire_push_ack {
@@ -276,12 +303,14 @@ struct wire_receipt {
 struct wire_segment {
 	uint32_t frame_id;
 	uint8_t type;  // of the frame: PUBLISH, PUSH or TASK
+	uint8_t attempt;  // 0 first; the bytes of the frame stay the same
 	uint16_t index, count;
 	uint32_t total;  // bytes of the frame's body
 	uint32_t offset;
 	struct wire_view part;
 };
 #define WIRE_SEGMENT_BYTES 20u
+#define WIRE_SEGMENT_ATTEMPT_OFFSET 5u  // for patching
 
 bool wire_put_hello(struct wire_buf *out, const struct wire_hello *m);
 int wire_get_hello(struct wire_view body, struct wire_hello *m);

@@ -40,6 +40,7 @@ struct slot {
 	uint16_t count, missing;
 	uint8_t type;
 	uint8_t state;
+	uint8_t attempt;  // highest among its segments
 	uint32_t owner;
 };
 
@@ -391,6 +392,7 @@ enum wire_part wire_reassembly_add_owned(struct wire_reassembly *r, uint64_t own
 		return memcmp(at, segment->part.p, segment->part.len) == 0 ? WIRE_PART_MORE
 									   : WIRE_PART_BAD;
 	memcpy(at, segment->part.p, segment->part.len);
+	s->attempt = segment->attempt > s->attempt ? segment->attempt : s->attempt;
 	*have |= bit;
 	if (--s->missing != 0)
 		return WIRE_PART_MORE;
@@ -403,6 +405,12 @@ enum wire_part wire_reassembly_add_owned(struct wire_reassembly *r, uint64_t own
 	};
 	*handle = i;
 	return WIRE_PART_COMPLETE;
+}
+
+uint8_t wire_reassembly_attempt(const struct wire_reassembly *r, uint32_t handle)
+{
+	assert(handle < r->frames && r->slots[handle].state == SLOT_COMPLETE);
+	return r->slots[handle].attempt;
 }
 
 void wire_reassembly_release(struct wire_reassembly *r, uint32_t handle)

@@ -36,6 +36,8 @@ enum wire_part wire_reassembly_add(struct wire_reassembly *r, const struct wire_
 enum wire_part wire_reassembly_add_owned(struct wire_reassembly *r, uint64_t owner,
 	const struct wire_header *header, const struct wire_segment *segment, uint64_t now_ns,
 	struct wire_view *frame, uint32_t *handle);
+// Of a complete frame: the highest attempt among its segments, 0 when none was sent again.
+uint8_t wire_reassembly_attempt(const struct wire_reassembly *r, uint32_t handle);
 void wire_reassembly_release(struct wire_reassembly *r, uint32_t handle);
 // The same; segments of this frame that come again make a frame again, not WIRE_PART_REPEATED.
 void wire_reassembly_forget(struct wire_reassembly *r, uint32_t handle);

@@ -4,6 +4,9 @@
 
 #include "wire_pvt.h"
 
+#define NAME_MOVE 32u
+_Static_assert(NAME_MOVE <= ID_LEN_MAX, "a move stays within a key");
+
 // clang-format off
 struct WIRE_PACKED publish_bytes {
 	uint64_t request_id;      //  0
@@ -95,6 +98,15 @@ bool wire_put_publish(struct wire_buf *out, const struct wire_publish *m)
 	return true;
 }
 
+// Copies a name of which `rest` bytes follow: a usual one in one move.
+static inline void copy_name(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t rest)
+{
+	if (bytes <= NAME_MOVE && rest >= NAME_MOVE)
+		memcpy(to, from, NAME_MOVE);
+	else
+		memcpy(to, from, bytes);
+}
+
 // Parses a body; `whole`: its payload must end where the body does, else it may be cut.
 static int take_publish(struct wire_view body, struct wire_publish *m, bool whole)
 {
@@ -124,7 +136,8 @@ static int take_publish(struct wire_view body, struct wire_publish *m, bool whol
 	m->forwarded = b.forwarded;
 	m->channel.type = b.channel_type;
 	m->channel.len = b.channel_len;
-	memcpy(m->channel.bytes, at, b.channel_len);
+	m->tail = (struct wire_view){.p = at, .len = rest};
+	copy_name(m->channel.bytes, at, b.channel_len, rest);
 	at += b.channel_len;
 	m->from_uid = id_view_of(at, b.from_len);
 	at += b.from_len;

@@ -50,8 +50,18 @@ _Static_assert(offsetof(struct push_bytes, push_id) == 0, "delivery patches it")
 _Static_assert(offsetof(struct push_bytes, push_gen) == 4, "delivery patches it");
 _Static_assert(offsetof(struct push_bytes, records) == WIRE_PUSH_RECORDS_OFFSET, "wire format");
 _Static_assert(offsetof(struct push_bytes, routes) == WIRE_PUSH_RECORDS_OFFSET + 2, "wire format");
+_Static_assert(offsetof(struct push_bytes, need_ack) == 20, "wire_put_push writes words");
+_Static_assert(offsetof(struct push_bytes, attempt) == 21, "wire_put_push writes words");
 _Static_assert(sizeof(struct record_bytes) == WIRE_RECORD_BYTES, "wire format");
 _Static_assert(offsetof(struct record_bytes, routes) == WIRE_RECORD_ROUTES_OFFSET, "wire format");
+// wire_record_words writes the same as words.
+_Static_assert(offsetof(struct record_bytes, seq) == 8, "wire format");
+_Static_assert(offsetof(struct record_bytes, stamp) == 16, "wire format");
+_Static_assert(offsetof(struct record_bytes, payload_bytes) == 24, "wire format");
+_Static_assert(offsetof(struct record_bytes, channel_type) == 30, "wire format");
+_Static_assert(offsetof(struct record_bytes, flags) == 31, "wire format");
+_Static_assert(offsetof(struct record_bytes, channel_len) == 32, "wire format");
+_Static_assert(offsetof(struct record_bytes, from_len) == 33, "wire format");
 _Static_assert(sizeof(struct push_ack_bytes) == 16, "wire format");
 _Static_assert(sizeof(struct receipt_bytes) == 16, "wire format");
 _Static_assert(WIRE_PUSH_BYTES + WIRE_RECORD_BYTES + 2u * ID_LEN_MAX + PAYLOAD_MAX +
@@ -61,25 +71,22 @@ _Static_assert(WIRE_PUSH_BYTES + WIRE_RECORD_BYTES + 2u * ID_LEN_MAX + PAYLOAD_M
 
 // --- PUSH ---------------------------------------------------------------------------------------------
 
+// By words: built as a struct on the stack and copied from there, it would wait for its own narrow stores.
 bool wire_put_push(struct wire_buf *out, const struct wire_push *m)
 {
-	const struct push_bytes b = {
-		.push_id = m->push_id,
-		.push_gen = m->push_gen,
-		.gateway_boot = m->gateway_boot,
-		.records = m->records,
-		.routes = m->routes,
-		.need_ack = m->need_ack,
-		.attempt = m->attempt,
-	};
+	const uint64_t id = (uint64_t)m->push_gen << 32 | m->push_id;
+	const uint64_t counts = (uint64_t)m->attempt << 40 | (uint64_t)m->need_ack << 32 |
+				(uint32_t)m->routes << 16 | m->records;
 	uint8_t *at;
 
 	if (m->gateway_boot == 0 || m->need_ack > 1)
 		return wire_refuse(out);
-	at = wire_reserve(out, sizeof(b));
+	at = wire_reserve(out, sizeof(struct push_bytes));
 	if (at == NULL)
 		return false;
-	memcpy(at, &b, sizeof(b));
+	memcpy(at, &id, 8);
+	memcpy(at + 8, &m->gateway_boot, 8);
+	memcpy(at + 16, &counts, 8);
 	return true;
 }
 

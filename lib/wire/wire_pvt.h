@@ -44,9 +44,14 @@ static inline uint8_t *wire_copy(uint8_t *at, const void *from, uint32_t bytes)
 
 static inline bool wire_all_zero(const uint8_t *p, uint32_t bytes)
 {
-	uint8_t any = 0;
+	uint64_t any = 0, word;
+	uint32_t i = 0;
 
-	for (uint32_t i = 0; i < bytes; i++)
+	for (; i + 8 <= bytes; i += 8) {
+		memcpy(&word, p + i, 8);
+		any |= word;
+	}
+	for (; i < bytes; i++)
 		any |= p[i];
 	return any == 0;
 }

@@ -8,7 +8,7 @@
 struct WIRE_PACKED segment_bytes {
 	uint32_t frame_id;  //  0 of the sender's lane
 	uint8_t type;       //  4 WIRE_PUBLISH, WIRE_PUSH, WIRE_TASK
-	uint8_t zero5;      //  5
+	uint8_t attempt;    //  5 0 first; sent again: how often before
 	uint16_t zero6;     //  6
 	uint16_t index;     //  8 < count
 	uint16_t count;     // 10 2..FRAME_SEGMENTS_MAX
@@ -17,6 +17,8 @@ struct WIRE_PACKED segment_bytes {
 };                          // then the part
 // clang-format on
 _Static_assert(sizeof(struct segment_bytes) == WIRE_SEGMENT_BYTES, "wire format");
+_Static_assert(
+	offsetof(struct segment_bytes, attempt) == WIRE_SEGMENT_ATTEMPT_OFFSET, "is patched");
 
 // What one segment alone can show: parts of one size but for a last one that is not larger, without a
 // gap, and just as many as the total needs. All parts of a frame agree when total, count and part size do.
@@ -47,6 +49,7 @@ bool wire_put_segment(struct wire_buf *out, const struct wire_segment *m)
 	const struct segment_bytes b = {
 		.frame_id = m->frame_id,
 		.type = m->type,
+		.attempt = m->attempt,
 		.index = m->index,
 		.count = m->count,
 		.total = m->total,
@@ -74,13 +77,14 @@ int wire_get_segment(struct wire_view body, struct wire_segment *m)
 	*m = (struct wire_segment){
 		.frame_id = b.frame_id,
 		.type = b.type,
+		.attempt = b.attempt,
 		.index = b.index,
 		.count = b.count,
 		.total = b.total,
 		.offset = b.offset,
 		.part = {.p = body.p + sizeof(b), .len = body.len - (uint32_t)sizeof(b)},
 	};
-	if (b.zero5 != 0 || b.zero6 != 0 || !segment_valid(m))
+	if (b.zero6 != 0 || !segment_valid(m))
 		return CTR_DROP_FIELD;
 	return 0;
 }

@@ -28,3 +28,16 @@ void wq_spsc_fini(struct wq_spsc *ring)
 	free(ring->items);
 	ring->items = NULL;
 }
+
+void wq_spsc_stats(const struct wq_spsc *ring, enum wq_label label, struct wq_sample *sample)
+{
+	*sample = (struct wq_sample){
+		.label = label,
+		.depth = wq_spsc_depth(ring),
+		.capacity = ring->mask + 1,
+		.admitted = atomic_load_explicit(&ring->tail, memory_order_relaxed),
+		.run = atomic_load_explicit(&ring->head, memory_order_relaxed),
+		.rejected[WQ_REJECT_FULL] =
+			atomic_load_explicit(&ring->refused, memory_order_relaxed),
+	};
+}

@@ -120,6 +120,8 @@ WORKER_ONLY static void send_one(struct bench *b, uint32_t i, uint8_t ack, uint6
 		.routes = ROUTES,
 		.frames = 1,
 		.spans = 1,
+		.acks = (uint8_t)(1u << ack),
+		.deadline_ns = span.deadline_ns,
 		.frame = &frame,
 		.span = &span,
 	};

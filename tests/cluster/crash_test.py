@@ -341,6 +341,7 @@ class Run:
 
     def prepare(self):
         self.node.start()
+        self.node.bootstrap()
         self.node.wait_ready(30)
         for i, channel in enumerate(STEADY):
             self.mutator.command(channel, "add", UIDS[i::3])

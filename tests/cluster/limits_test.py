@@ -272,6 +272,7 @@ class Run:
 
     def prepare(self, stack):
         self.node.start()
+        self.node.bootstrap()
         self.node.wait_ready(30)
         self.status = self.node.status()
         with self.lab.network.inside_clients():

@@ -31,7 +31,7 @@ CHANGES = 150  # membership changes a second wanted
 RISE_MAX = 0.01  # of the mean, over the window
 WARM_UP_SHARE, WARM_UP_MIN = 0.2, 25
 JOURNAL = 1000
-WARM_UP_CHANGES = 3 * JOURNAL  # the store's journal has its full length by then
+WARM_UP_CHANGES = 8 * JOURNAL  # journal, log and snapshots have their full size by then
 OPTIONS = {
     "limits": {"channels": 256, "uids": 4096, "gateways": 16, "senders": 64, "messages": 256,
                "parked": 256, "parked_per_channel": 64, "inflight_pushes": 256, "frames": 16,
@@ -41,7 +41,9 @@ OPTIONS = {
     "delivery": {"heartbeat": "500ms", "deadline_max": "1min", "backlog": 256, "push_window": 64},
     "eal": {"memory": "64MiB"},
     "port": {"buffers": 4096, "rx_descriptors": 512, "tx_descriptors": 512},
-    "meta": {"journal_commits": JOURNAL, "dedup_commits": JOURNAL, "map_size": "64MiB"},
+    # The log since the last snapshot is in memory: snapshots often enough for its full length by then.
+    "meta": {"journal_commits": JOURNAL, "dedup_commits": JOURNAL, "map_size": "64MiB",
+             "snapshot_entries": 512, "snapshot_trailing": 64},
 }
 
 
@@ -113,6 +115,7 @@ class Run:
 
     def prepare(self):
         self.node.start()
+        self.node.bootstrap()
         self.node.wait_ready(30)
         self.meta = self.node.meta()
         for number in range(CHANNELS):

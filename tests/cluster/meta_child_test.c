@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 #include "ctl.h"
 #include "feed_client.h"
 #include "meta_child.h"
+#include "meta_exit.h"
 
 #define DEADLINE_NS (30 * NS_PER_S)
 
@@ -117,7 +119,13 @@ static void create(struct fixture *f, const char *program)
 		.dedup_commits = 2002,
 		.stage_commits = 2003,
 		.stages = 17,
-		.feed_backlog_bytes = 3 << 20};
+		.feed_backlog_bytes = 3 << 20,
+		.raft_auth_off = true,
+		.election_ns = 301 * NS_PER_MS,
+		.heartbeat_ns = 51 * NS_PER_MS,
+		.snapshot_entries = 3001,
+		.snapshot_trailing = 301,
+		.snapshot_log_bytes = 4 << 20};
 
 	assert_int_equal(meta_child_create(&params, &f->child), 0);
 }
@@ -168,12 +176,10 @@ CONTROL_ONLY static struct meta_child_info child_info(struct fixture *f)
 		} \
 	} while (0)
 
-// A mutation whose answer needs APPLIED of this process: sent, then the loop goes on until it is there.
-CONTROL_ONLY static json_t *mutate(struct fixture *f, const char *uid)
+// Sends one request; the loop goes on until its answer is there.
+CONTROL_ONLY static json_t *ask(struct fixture *f, json_t *request)
 {
 	struct ctl_pipe *pipe = ctl_pipe_create(ctl_connect(f->meta_path, 5000));
-	json_t *request = json_pack("{s:s,s:i,s:s,s:[s]}", "cmd", "channel.add", "type", 2,
-		"channel", "g", "uids", uid);
 	json_t *answer = NULL;
 
 	assert_non_null(pipe);
@@ -181,7 +187,26 @@ CONTROL_ONLY static json_t *mutate(struct fixture *f, const char *uid)
 	UNTIL(f, (answer = ctl_pipe_receive(pipe, 0)) != NULL);
 	json_decref(request);
 	ctl_pipe_destroy(pipe);
+	assert_true(json_is_true(json_object_get(answer, "ok")));
 	return answer;
+}
+
+// A mutation whose answer needs APPLIED of this process.
+CONTROL_ONLY static json_t *mutate(struct fixture *f, const char *uid)
+{
+	return ask(f, json_pack("{s:s,s:i,s:s,s:[s]}", "cmd", "channel.add", "type", 2, "channel",
+			      "g", "uids", uid));
+}
+
+// The real program, as a group of its own.
+CONTROL_ONLY static void up(struct fixture *f)
+{
+	create(f, metad_path);
+	UNTIL(f, feed_info(f).waiting);
+	assert_false(feed_info(f).connected);
+	json_decref(ask(f, json_pack("{s:s}", "cmd", "meta.bootstrap")));
+	UNTIL(f, feed_info(f).connected);
+	assert_false(feed_info(f).waiting);
 }
 
 CONTROL_ONLY static void the_child_is_given_every_option_of_the_configuration(void **state)
@@ -189,14 +214,15 @@ CONTROL_ONLY static void the_child_is_given_every_option_of_the_configuration(vo
 	static const char *const wanted[] = {"--run-dir", "--data-dir", "--node-id 5",
 		"--cluster-id 6", "--map-size 67108864", "--apply-wait-ms 20000",
 		"--journal-commits 2001", "--dedup-commits 2002", "--stage-commits 2003",
-		"--stages 17", "--feed-backlog 3145728", "--log-level error"};
+		"--stages 17", "--feed-backlog 3145728", "--log-level error", "--raft-auth off",
+		"--election-ms 301", "--heartbeat-ms 51", "--snapshot-entries 3001",
+		"--snapshot-trailing 301", "--snapshot-log 4194304"};
 	struct fixture *f = *state;
 	char path[64], line[4096];
 	size_t len;
 	FILE *in;
 
-	create(f, metad_path);
-	UNTIL(f, feed_info(f).connected);
+	up(f);
 	snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)child_info(f).pid);
 	in = fopen(path, "re");
 	assert_non_null(in);
@@ -214,8 +240,7 @@ CONTROL_ONLY static void a_child_serves_the_feed_and_mutations_are_applied(void 
 {
 	struct fixture *f = *state;
 
-	create(f, metad_path);
-	UNTIL(f, feed_info(f).connected);
+	up(f);
 	assert_int_equal(f->welcomes, 1);
 	for (int i = 0; i < 5; i++) {
 		char uid[8];
@@ -235,8 +260,7 @@ CONTROL_ONLY static void a_killed_child_comes_back_and_the_feed_goes_on(void **s
 	struct fixture *f = *state;
 	pid_t first;
 
-	create(f, metad_path);
-	UNTIL(f, feed_info(f).connected);
+	up(f);
 	json_decref(mutate(f, "a"));
 	for (uint32_t round = 1; round <= 3; round++) {
 		const uint64_t generation = f->generation;
@@ -260,8 +284,7 @@ CONTROL_ONLY static void a_stop_is_clean_and_final(void **state)
 {
 	struct fixture *f = *state;
 
-	create(f, metad_path);
-	UNTIL(f, feed_info(f).connected);
+	up(f);
 	meta_child_stop(f->child, time_now_ns() + DEADLINE_NS);
 	UNTIL(f, !child_info(f).running);
 	assert_true(WIFEXITED(child_info(f).last_status));
@@ -274,8 +297,7 @@ CONTROL_ONLY static void a_child_that_ignores_the_stop_is_killed(void **state)
 {
 	struct fixture *f = *state;
 
-	create(f, metad_path);
-	UNTIL(f, feed_info(f).connected);
+	up(f);
 	kill(child_info(f).pid, SIGSTOP);
 	meta_child_stop(f->child, time_now_ns() + 50 * NS_PER_MS);
 	UNTIL(f, !child_info(f).running);
@@ -310,6 +332,62 @@ CONTROL_ONLY static void back_off_doubles_up_to_its_cap(void **state)
 	assert_int_equal(child_info(f).starts, 11);
 }
 
+// A program that ends with `code`.
+static void write_program(const struct fixture *f, char *path, size_t size, int code)
+{
+	FILE *out;
+
+	snprintf(path, size, "%s/ends", f->dir);
+	out = fopen(path, "we");
+	assert_non_null(out);
+	fprintf(out, "#!/bin/sh\nexit %d\n", code);
+	fclose(out);
+	assert_int_equal(chmod(path, 0700), 0);
+}
+
+CONTROL_ONLY static void what_a_restart_does_not_mend_is_tried_less_often(void **state)
+{
+	static const struct {
+		int code;
+		uint64_t want_ms[3];
+	} rows[] = {
+		{1, {100, 200, 400}},
+		{META_EXIT_RESTART, {100, 200, 400}},
+		{META_EXIT_SPACE, {1000, 2000, 4000}},
+		{META_EXIT_ADDRESS, {1000, 2000, 4000}},
+		{META_EXIT_AMNESIA, {1000, 2000, 4000}},
+		{EX_CONFIG, {1000, 2000, 4000}},
+	};
+	struct fixture *f = *state;
+	char path[96];
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		uint64_t now = NS_PER_S;
+
+		write_program(f, path, sizeof(path), rows[i].code);
+		create(f, path);
+		for (uint32_t k = 0; k < 3; k++) {
+			const uint64_t end = time_now_ns() + DEADLINE_NS;
+
+			assert_true(meta_child_process(f->child, now));
+			while (child_info(f).running) {
+				struct pollfd poller = {
+					.fd = meta_child_fd(f->child), .events = POLLIN};
+
+				assert_true(time_now_ns() < end);
+				poll(&poller, 1, 100);
+				meta_child_process(f->child, now);
+			}
+			assert_int_equal(child_info(f).last_code, rows[i].code);
+			assert_int_equal((meta_child_next_ns(f->child) - now) / NS_PER_MS,
+				rows[i].want_ms[k]);
+			now = meta_child_next_ns(f->child);
+		}
+		meta_child_destroy(f->child);
+		f->child = NULL;
+	}
+}
+
 CONTROL_ONLY static void a_missing_program_is_noted(void **state)
 {
 	struct fixture *f = *state;
@@ -323,8 +401,7 @@ CONTROL_ONLY static void a_frame_that_does_not_fit_makes_a_fresh_connection(void
 {
 	struct fixture *f = *state;
 
-	create(f, metad_path);
-	UNTIL(f, feed_info(f).connected);
+	up(f);
 	f->refuse = -EPROTO;
 	f->apply = true;
 	json_decref(mutate(f, "a"));
@@ -420,6 +497,7 @@ int main(int argc, char **argv)
 		T(a_stop_is_clean_and_final),
 		T(a_child_that_ignores_the_stop_is_killed),
 		T(back_off_doubles_up_to_its_cap),
+		T(what_a_restart_does_not_mend_is_tried_less_often),
 		T(a_missing_program_is_noted),
 		T(a_frame_that_does_not_fit_makes_a_fresh_connection),
 		T(feed_client_survives_fragments_and_garbage),

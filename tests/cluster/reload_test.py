@@ -69,6 +69,7 @@ class Run:
 
     def prepare(self):
         self.node.start()
+        self.node.bootstrap()
         self.node.wait_ready(30)
         uids = ["user-%d" % i for i in range(MEMBERS)]
         with self.node.meta() as meta:

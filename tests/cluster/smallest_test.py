@@ -47,6 +47,7 @@ def work(stack):
     lab.check(build)
     one = lab.Lab(stack, build, "tcs", options=SMALLEST)
     one.node.start()
+    one.node.bootstrap()
     one.node.wait_ready(30)
     publisher = one.client("publisher", "demo_publisher", 20)  # and the only gateway
     one.open_sessions(publisher, ["u0", "u1"])

@@ -61,6 +61,7 @@ class Run:
     def prepare(self):
         node = self.lab.node
         node.start()
+        node.bootstrap()
         node.wait_ready(30)
         with node.meta() as meta:
             for number in range(CHANNELS):
@@ -116,6 +117,31 @@ class Run:
                     arrived[where, uid].append((int(message), late != "0"))
         return arrived
 
+    def check_queues(self):
+        """Every place where work crosses threads is told, as it is: idle now, with its rates."""
+        answer = self.lab.node.ask("show", "queues")
+        names = answer["columns"]
+        rows = {row[names.index("queue")]: dict(zip(names, row)) for row in answer["rows"]}
+        wanted = {"requests", "replies", "events", "commands"}
+        if self.workers > 1:
+            wanted.add("handoff")
+        if not wanted <= set(rows) or set(rows) - wanted - {"frames"}:
+            raise lab.Failure("queues: %s" % sorted(rows))
+        fields = answer["fields"]
+        if fields["total"] != len(rows) or sum(fields[level] for level in (
+                "ok", "busy", "degraded", "critical")) != len(rows):
+            raise lab.Failure("the summary does not fit the rows: %s" % fields)
+        for row in rows.values():
+            if row["depth"] > row["capacity"] or not 0 <= row["score"] <= 1 or row["workers"] != 0:
+                raise lab.Failure("a queue is told wrong: %s" % row)
+            if row["wait_p99_ms"] is not None:
+                raise lab.Failure("a lane has no times: %s" % row)
+        if not rows["requests"]["full"] == rows["replies"]["full"] == 0:
+            raise lab.Failure("something was refused: %s" % rows)
+        code, out = self.lab.node.ctl("--window", "1", "show", "queues")
+        if code != 65 or "2 to 120" not in out:
+            raise lab.Failure("a window of 1 second: %d %s" % (code, out))
+
     def judge(self, arrived):
         wanted = {(channel(n), uid) for n in range(CHANNELS) for uid in members(n)
                   if gateway_of(uid) is not None}
@@ -132,9 +158,10 @@ class Run:
         handed = counters["handoff"]
         if (handed > 0) != (self.workers > 1):
             raise lab.Failure("%d workers handed over %d datagrams" % (self.workers, handed))
-        queues = self.lab.node.ask("show", "queues")["rows"]
-        if len(queues) != self.workers or not all(row[2] > 0 for row in queues):
-            raise lab.Failure("a worker was never busy: %s" % queues)
+        workers = self.lab.node.ask("show", "workers")["rows"]
+        if len(workers) != self.workers or not all(row[2] > 0 for row in workers):
+            raise lab.Failure("a worker was never busy: %s" % workers)
+        self.check_queues()
         lab.say("%d workers: %d messages, %d deliveries, %d handed over" % (
             self.workers, len(self.outcomes), sum(map(len, arrived.values())), handed))
 

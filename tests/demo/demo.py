@@ -394,6 +394,7 @@ class Demo:
     def run(self):
         self.read_index()
         self.node.start()
+        self.node.bootstrap()
         self.node.wait_ready(30)
         say("node ready at %s:%d in namespace %s" % (lab.NODE_IP, lab.PORT, self.lab.network.node))
         self.import_graph()
@@ -426,6 +427,7 @@ Everything is still running. To look at it:
   {ctl} show drops
   {ctl} show limits
   {ctl} show queues
+  {ctl} show workers
   {ctl} meta status
   {ctl} --limit 10 channel show {type} libc6
 To change it and see who gets the next message:

@@ -210,8 +210,17 @@ class Control:
 
     def call(self, cmd, **arguments):
         """Returns: the answer. Raises Unreachable when none came."""
+        self.send(cmd, **arguments)
+        return self.receive(cmd)
+
+    def send(self, cmd, **arguments):
         try:
             self.socket.sendall(json.dumps({"cmd": cmd, **arguments}).encode() + b"\n")
+        except OSError as problem:
+            raise Unreachable("%s: %s" % (cmd, problem)) from problem
+
+    def receive(self, cmd):
+        try:
             while b"\n" not in self.rest:
                 more = self.socket.recv(1 << 20)
                 if not more:
@@ -323,6 +332,17 @@ class Node:
     def check_alive(self):
         if self.process.poll() is not None:
             raise Failure("tagcastd ended with %d:\n%s" % (self.process.returncode, self.log_tail()))
+
+    def bootstrap(self, seconds=30):
+        """The node becomes a group of its own, as an operator makes it once in its life."""
+        def reached():
+            self.check_alive()
+            code, answer = self.ctl("--json", "--timeout", "2000", "meta", "status")
+            return code == 0 and json.loads(answer.splitlines()[-1])["fields"]
+        fields = wait_until("the meta process answers", reached, seconds)
+        if fields["state"] != "waiting":
+            raise Failure("a new node's meta process is %s, not waiting" % fields["state"])
+        self.ask("meta", "bootstrap")
 
     def wait_ready(self, seconds):
         answer = ""

@@ -278,6 +278,38 @@ static void malformed_pushes_are_counted(void **state)
 	world_destroy(w);
 }
 
+// It may have been overtaken by the next message of its channel.
+static void what_had_to_be_sent_again_is_late(void **state)
+{
+	uint32_t handle[1];
+	struct world *w = gateway(1, handle, 1);
+	const struct world_route route[] = {world_route(w, handle[0])};
+
+	(void)state;
+	w->push_timeout_ns = UINT64_MAX / 2;
+	for (uint32_t datagrams = 1; datagrams <= 3; datagrams++)
+		for (uint32_t lost = 1; lost <= datagrams; lost++) {
+			uint32_t p;
+
+			w->deliveries = 0;
+			w->lose = lost;
+			p = push_one(w, 2, 100 * datagrams + lost, 0, route, 1,
+				(datagrams - 1) * 1400 + 100);
+			world_run(w, 10);
+			assert_int_equal(w->deliveries, 0);
+			world_push_again(w, p);
+			world_run(w, 10);
+			assert_int_equal(w->deliveries, 1);
+			assert_int_equal(w->delivery[0].late, 1);
+			w->deliveries = 0;
+			push_one(w, 2, 1000 * datagrams + lost, 0, route, 1,
+				(datagrams - 1) * 1400 + 100);
+			world_run(w, 10);
+			assert_int_equal(w->delivery[0].late, 0);
+		}
+	world_destroy(w);
+}
+
 static void a_large_push_is_put_together_and_acknowledged(void **state)
 {
 	uint32_t handle[300];
@@ -605,6 +637,7 @@ int main(void)
 		cmocka_unit_test(a_push_for_another_incarnation_is_not_answered),
 		cmocka_unit_test(a_push_that_wants_no_answer_gets_none),
 		cmocka_unit_test(malformed_pushes_are_counted),
+		cmocka_unit_test(what_had_to_be_sent_again_is_late),
 		cmocka_unit_test(a_large_push_is_put_together_and_acknowledged),
 		cmocka_unit_test(
 			an_answer_larger_than_a_datagram_calls_drops_accepted_but_never_retries),

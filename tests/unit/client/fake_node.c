@@ -430,9 +430,15 @@ static void push_send(struct world *w, struct world_push *p)
 	const uint32_t room = wire_lane_body_room(&w->lane[p->worker], 1500 - WIRE_UDP_OVERHEAD);
 	const uint32_t part = room - WIRE_SEGMENT_BYTES;
 
-	p->sends++;
+	const uint8_t attempt = (uint8_t)p->sends++;
+	const uint32_t lost = w->lose;
+
+	w->lose = 0;
 	p->due_ns = w->now_ns + w->push_timeout_ns;
 	if (p->len <= room) {
+		p->body[WIRE_PUSH_RECORDS_OFFSET + 5] = attempt;
+		if (lost == 1)
+			return;
 		node_send(w, p->worker, WIRE_PUSH, p->body, p->len, client_core_boot(w->core));
 		return;
 	}
@@ -443,6 +449,7 @@ static void push_send(struct world *w, struct world_push *p)
 		const struct wire_segment s = {
 			.frame_id = p->frame_id,
 			.type = WIRE_PUSH,
+			.attempt = attempt,
 			.index = (uint16_t)i,
 			.count = (uint16_t)((p->len + part - 1) / part),
 			.total = p->len,
@@ -450,6 +457,8 @@ static void push_send(struct world *w, struct world_push *p)
 			.part = {.p = p->body + i * part, .len = left < part ? left : part},
 		};
 
+		if (i + 1 == lost)
+			continue;
 		assert(wire_put_segment(&out, &s));
 		node_send(w, p->worker, WIRE_SEGMENT, bytes, out.len, client_core_boot(w->core));
 	}

@@ -121,6 +121,7 @@ struct world {
 		bad;
 	uint32_t announce_entries;
 	struct world_push push[WORLD_PUSHES];
+	uint32_t lose;  // of the next push: this datagram, from 1, does not arrive
 	uint32_t pushes;
 	uint64_t push_timeout_ns;
 };

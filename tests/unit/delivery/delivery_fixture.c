@@ -166,11 +166,14 @@ void fix_push(struct fix *f, uint32_t gateway, struct delivery_span *span, uint3
 		.gateway = (uint16_t)gateway,
 		.frames = (uint16_t)frames,
 		.spans = (uint16_t)spans,
+		.deadline_ns = UINT64_MAX,
 		.frame = frame,
 		.span = span,
 	};
 	uint32_t bytes;
 
+	for (uint32_t s = 0; s < spans; s++)
+		delivery_push_add(&push, &span[s]);
 	assert_int_equal(f->port.ops->alloc(&f->port, frame, (uint16_t)frames), frames);
 	bytes = build(f, gateway, span, spans, slots, body, sizeof(body));
 	push.routes = (uint16_t)(span[spans - 1].first + span[spans - 1].count);
@@ -249,12 +252,14 @@ bool fix_take_sent(struct fix *f, struct fix_sent *sent)
 	if (header.type == WIRE_SEGMENT) {
 		assert_int_equal(wire_get_segment(body, &segment), 0);
 		sent->frames = segment.count;
+		sent->segment_attempt = segment.attempt;
 		memcpy(whole, segment.part.p, segment.part.len);
 		for (uint32_t i = 1; i < segment.count; i++) {
 			d = fake_port_sent(&f->port, f->sent_seen++);
 			body = open_one(f, d, sent->gateway, &header);
 			assert_int_equal(wire_get_segment(body, &segment), 0);
 			assert_int_equal(segment.index, i);
+			assert_int_equal(segment.attempt, sent->segment_attempt);
 			memcpy(whole + segment.offset, segment.part.p, segment.part.len);
 		}
 		body = (struct wire_view){.p = whole, .len = segment.total};

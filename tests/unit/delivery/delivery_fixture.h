@@ -60,6 +60,7 @@ struct fix_sent {
 	uint32_t gateway;
 	uint32_t id, gen;
 	uint8_t need_ack, attempt;
+	uint8_t segment_attempt;  // of each of its segments
 	uint32_t routes, frames;
 	uint32_t message[FRAME_ROUTES_MAX];
 	uint32_t slot[FRAME_ROUTES_MAX];

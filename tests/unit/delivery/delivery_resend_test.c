@@ -176,6 +176,8 @@ WORKER_ONLY static void segmented_push_is_resent_whole(void **state)
 	assert_int_equal(sent.frames, 37);
 	assert_int_equal(sent.id, first.id);
 	assert_int_equal(sent.attempt, 0);  // a receiver that holds a part must get the same again
+	assert_int_equal(first.segment_attempt, 0);
+	assert_int_equal(sent.segment_attempt, 1);  // each segment says it
 	assert_int_equal(fix_count(&fix, CTR_PUSH_RESENT), 1);
 	fix_ack(&fix, &sent, NULL, 0, NULL, 0);
 	assert_int_equal(fix.ended[9], 300);

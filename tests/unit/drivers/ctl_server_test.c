@@ -21,6 +21,8 @@ struct fixture {
 	struct ctl_server *server;
 	struct ctl_request *later[4096];
 	uint32_t later_count, echoed;
+	struct ctl_job *job[4];  // lines that are being parsed elsewhere
+	uint32_t jobs, taken, dropped;
 };
 
 static void handle_echo(void *ctx, struct ctl_request *request, const json_t *args)
@@ -63,11 +65,60 @@ static void handle_slow(void *ctx, struct ctl_request *request, const json_t *ar
 	handle_echo(ctx, request, args);
 }
 
+// Asks for what was taken out of the request.
+static void handle_taken(void *ctx, struct ctl_request *request, const json_t *args)
+{
+	char *taken = ctl_request_taken(request);
+
+	assert_null(ctl_request_taken(request));
+	assert_true(taken == NULL || json_is_null(json_object_get(args, "bulk")));
+	ctl_reply(request,
+		json_pack("{s:I}", "bytes", (json_int_t)(taken != NULL ? strlen(taken) : 0)));
+	free(taken);
+}
+
+static bool elsewhere_start(void *ctx, struct ctl_job *job)
+{
+	struct fixture *f = ctx;
+
+	f->job[f->jobs++] = job;
+	return true;
+}
+
+static bool elsewhere_cannot(void *ctx, struct ctl_job *job)
+{
+	return false;
+}
+
+static struct fixture *now;
+
+static void *elsewhere_take(json_t *args)
+{
+	json_t *bulk = json_object_get(args, "bulk");
+	char *text = json_is_string(bulk) ? strdup(json_string_value(bulk)) : NULL;
+
+	if (text != NULL)
+		json_object_set_new(args, "bulk", json_null());
+	now->taken += text != NULL;
+	return text;
+}
+
+static void elsewhere_drop(void *taken)
+{
+	now->dropped++;
+	free(taken);
+}
+
+static const struct ctl_elsewhere elsewhere = {elsewhere_start, elsewhere_take, elsewhere_drop};
+static const struct ctl_elsewhere elsewhere_none = {
+	elsewhere_cannot, elsewhere_take, elsewhere_drop};
+
 static const struct ctl_command commands[] = {
 	{"echo", handle_echo},
 	{"later", handle_later},
 	{"big", handle_big},
 	{"slow", handle_slow},
+	{"taken", handle_taken},
 };
 
 static int setup(void **state)
@@ -77,7 +128,8 @@ static int setup(void **state)
 	strcpy(f->dir, "/tmp/ctl_test.XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(f->path, sizeof(f->path), "%s/s.sock", f->dir);
-	assert_int_equal(ctl_server_open(f->path, commands, 4, f, &f->server), 0);
+	assert_int_equal(ctl_server_open(f->path, commands, 5, f, &f->server), 0);
+	now = f;
 	*state = f;
 	return 0;
 }
@@ -376,6 +428,100 @@ static void costly_requests_of_many_clients_are_spread_over_calls(void **state)
 	turn(f);
 }
 
+// A line of `cmd` with `bytes` bytes of "bulk", sent while the server reads.
+static void put_large(struct fixture *f, int fd, const char *cmd, size_t bytes)
+{
+	char *text = malloc(bytes + 100);
+	size_t len = (size_t)sprintf(text, "{\"cmd\":\"%s\",\"bulk\":\"", cmd), sent = 0;
+
+	memset(text + len, 'b', bytes);
+	len += bytes;
+	len += (size_t)sprintf(text + len, "\"}\n");
+	for (int spins = 0; sent < len && spins < 1000000; spins++) {
+		const ssize_t put_bytes =
+			send(fd, text + sent, len - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		sent += put_bytes > 0 ? (size_t)put_bytes : 0;
+		turn(f);
+	}
+	assert_int_equal(sent, len);
+	free(text);
+}
+
+static void a_large_line_is_parsed_elsewhere_and_keeps_its_place(void **state)
+{
+	struct fixture *f = *state;
+	const int fd = client(f), other = client(f);
+
+	ctl_server_elsewhere(f->server, &elsewhere);
+	put_large(f, fd, "taken", 1000000);
+	put(fd, "{\"cmd\":\"echo\",\"x\":1}\n");
+	// Nothing behind it runs; others are served.
+	assert_string_equal(get(f, fd), "");
+	assert_int_equal(f->jobs, 1);
+	put(other, "{\"cmd\":\"echo\",\"x\":2}\n");
+	assert_string_equal(get(f, other), "{\"ok\":true,\"x\":2}\n");
+	ctl_job_run(f->job[0]);
+	assert_string_equal(get(f, fd), "");
+	ctl_job_done(f->job[0]);
+	assert_string_equal(get(f, fd), "{\"ok\":true,\"bytes\":1000000}\n{\"ok\":true,\"x\":1}\n");
+	// What nobody asks for is freed; what is no JSON says where, as ever.
+	put_large(f, fd, "echo", 100000);
+	put_large(f, other, "echo\" x", 100000);
+	assert_int_equal(f->jobs, 3);
+	for (int i = 2; i > 0; i--) {
+		ctl_job_run(f->job[i]);
+		ctl_job_done(f->job[i]);
+	}
+	assert_string_equal(get(f, fd), "{\"ok\":true}\n");
+	assert_non_null(strstr(get(f, other), "bad_json"));
+	assert_int_equal(f->dropped, 1);
+	close(fd);
+	close(other);
+	turn(f);
+	assert_int_equal(ctl_server_clients(f->server), 0);
+}
+
+static void a_large_line_is_parsed_at_once_when_nobody_else_can(void **state)
+{
+	struct fixture *f = *state;
+	const int fd = client(f);
+
+	put_large(f, fd, "taken", 100000);
+	assert_string_equal(get(f, fd), "{\"ok\":true,\"bytes\":0}\n");
+	ctl_server_elsewhere(f->server, &elsewhere_none);
+	put_large(f, fd, "taken", 100000);
+	assert_string_equal(get(f, fd), "{\"ok\":true,\"bytes\":100000}\n");
+	close(fd);
+	turn(f);
+}
+
+static void a_line_being_parsed_survives_its_client_and_the_server(void **state)
+{
+	struct fixture *f = *state;
+	int fd = client(f);
+
+	ctl_server_elsewhere(f->server, &elsewhere);
+	put_large(f, fd, "echo", 100000);
+	ctl_job_run(f->job[0]);
+	// The end of the input alone is no reason to go: the answer is still to come.
+	shutdown(fd, SHUT_WR);
+	turn(f);
+	assert_int_equal(ctl_server_clients(f->server), 1);
+	ctl_job_done(f->job[0]);
+	assert_string_equal(get(f, fd), "{\"ok\":true}\n");
+	assert_int_equal(ctl_server_clients(f->server), 0);
+	close(fd);
+	fd = client(f);
+	put_large(f, fd, "echo", 100000);
+	ctl_server_close(f->server);
+	ctl_job_run(f->job[1]);
+	ctl_job_done(f->job[1]);
+	assert_int_equal(f->dropped, 2);
+	assert_int_equal(ctl_server_open(f->path, commands, 5, f, &f->server), 0);
+	close(fd);
+}
+
 static void serves_64_clients_and_tells_the_next_to_come_back(void **state)
 {
 	struct fixture *f = *state;
@@ -538,6 +684,9 @@ int main(void)
 		T(a_slow_client_is_held_back_and_others_go_on),
 		T(a_flood_of_open_requests_stops_at_the_pipeline_limit),
 		T(costly_requests_of_many_clients_are_spread_over_calls),
+		T(a_large_line_is_parsed_elsewhere_and_keeps_its_place),
+		T(a_large_line_is_parsed_at_once_when_nobody_else_can),
+		T(a_line_being_parsed_survives_its_client_and_the_server),
 		T(serves_64_clients_and_tells_the_next_to_come_back),
 		T(a_line_over_the_limit_is_answered_then_closed),
 		T(half_lines_of_all_clients_together_are_bounded),

@@ -44,6 +44,14 @@ static void ended(void *ctx, uint32_t message, enum counter how, uint32_t count)
 	fanout_on_end(((struct world *)ctx)->fanout, message, how, count);
 }
 
+static void spans_ended(
+	void *ctx, const struct delivery_span *span, uint32_t spans, enum counter how) WORKER_ONLY;
+static void spans_ended(
+	void *ctx, const struct delivery_span *span, uint32_t spans, enum counter how)
+{
+	fanout_on_spans(((struct world *)ctx)->fanout, span, spans, how);
+}
+
 static bool want_tag(void *ctx, struct channel *channel)
 {
 	struct world *w = ctx;
@@ -107,6 +115,7 @@ void world_start(struct world *w)
 		.presence = &w->view,
 		.counters = &w->counters,
 		.on_end = ended,
+		.on_spans = spans_ended,
 		.ctx = w,
 	};
 	w->delivery = delivery_create(&w->delivery_limits, &dio);
@@ -241,22 +250,24 @@ struct fanout_publish world_message(struct world *w, const char *channel, uint64
 		.from = {.ip = 0x0a000064, .port = 4000},
 		.publisher_boot = 4,
 	};
-	uint8_t *payload;
+	const uint32_t names = (uint32_t)strlen(channel);
+	uint8_t *tail;
 
-	assert_int_equal(
-		channel_key_set(&p.m.channel, CHANNEL_GROUP, channel, (uint8_t)strlen(channel)), 0);
-	if (bytes <= FAKE_DGRAM_ROOM) {
+	assert_int_equal(channel_key_set(&p.m.channel, CHANNEL_GROUP, channel, (uint8_t)names), 0);
+	if (names + bytes <= FAKE_DGRAM_ROOM) {
 		assert_int_equal(w->port.ops->alloc(&w->port, &p.body.dgram, 1), 1);
-		payload = p.body.dgram->data;
+		tail = p.body.dgram->data;
 	} else {
 		// As if it had been put together from segments; never freed before the test ends.
-		static uint8_t frame[256][PAYLOAD_MAX];
+		static uint8_t frame[256][ID_LEN_MAX + PAYLOAD_MAX];
 
 		p.body.frame = (uint8_t)message_id;
-		payload = frame[(uint8_t)message_id];
+		tail = frame[(uint8_t)message_id];
 	}
-	memset(payload, (int)(message_id & 0xff), bytes);
-	p.m.payload = (struct wire_view){.p = payload, .len = bytes};
+	memcpy(tail, channel, names);
+	memset(tail + names, (int)(message_id & 0xff), bytes);
+	p.m.payload = (struct wire_view){.p = tail + names, .len = bytes};
+	p.m.tail = (struct wire_view){.p = tail, .len = names + bytes};
 	return p;
 }
 

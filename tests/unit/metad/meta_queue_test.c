@@ -13,8 +13,10 @@
 #include "base_time.h"
 #include "meta_queue.h"
 
+#define LARGE (2 * META_CHUNK_UIDS + 52)  // three chunks
 #define WAIT_NS (10 * NS_PER_S)
-#define APPLY_WAIT_NS (1 * NS_PER_S)
+#define ANSWER_NS (5 * NS_PER_S)
+#define FENCE_NS (1 * NS_PER_S)
 
 struct fixture {
 	struct meta_queue *queue;
@@ -82,8 +84,10 @@ META_ONLY static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 	const struct meta_queue_params params = {.stages = 2,
 		.wait_ns = WAIT_NS,
-		.apply_wait_ns = APPLY_WAIT_NS,
+		.apply_wait_ns = FENCE_NS,
+		.answer_wait_ns = ANSWER_NS,
 		.stage_id_first = 100,
+		.stage_id_last = UINT64_MAX,
 		.cons = &cons,
 		.cons_ctx = f,
 		.done = done,
@@ -91,6 +95,7 @@ META_ONLY static int setup(void **state)
 
 	f->now = NS_PER_S;
 	assert_int_equal(meta_queue_create(&params, &f->queue), 0);
+	meta_queue_tick(f->queue, f->now);
 	*state = f;
 	return 0;
 }
@@ -178,10 +183,10 @@ META_ONLY static void a_large_one_is_staged_and_others_go_between(void **state)
 {
 	struct fixture *f = *state;
 
-	submit(f, "big", "a", STORE_RESET, 15000);  // 3 chunks of 48 KiB
+	submit(f, "big", "a", STORE_RESET, LARGE);
 	submit(f, "1", "b", STORE_ADD, 1);
 	run(f);
-	expect(f, "stage a; add b; stage a; stage a; = 1 ok; close a; = big ok; ");
+	expect(f, "stage a; add b; stage a; = 1 ok; stage a; close a; = big ok; ");
 }
 
 META_ONLY static void later_ones_of_its_channel_wait_in_order(void **state)
@@ -189,21 +194,20 @@ META_ONLY static void later_ones_of_its_channel_wait_in_order(void **state)
 	struct fixture *f = *state;
 
 	submit(f, "0", "a", STORE_ADD, 1);
-	submit(f, "big", "a", STORE_RESET, 9000);
+	submit(f, "big", "a", STORE_RESET, LARGE);
 	submit(f, "1", "a", STORE_ADD, 1);
-	submit(f, "2", "a", STORE_RESET, 9000);
+	submit(f, "2", "a", STORE_RESET, LARGE);
 	submit(f, "3", "a", STORE_REMOVE, 1);
 	run(f);
-	expect(f, "add a; stage a; stage a; = 0 ok; close a; = big ok; add a; stage a; stage a; = "
-		  "1 ok; "
-		  "close a; = 2 ok; remove a; = 3 ok; ");
+	expect(f, "add a; stage a; stage a; = 0 ok; stage a; close a; = big ok; add a; stage a; "
+		  "stage a; = 1 ok; stage a; close a; = 2 ok; remove a; = 3 ok; ");
 }
 
 META_ONLY static void a_large_one_is_prepared_before_it_runs_and_keeps_its_place(void **state)
 {
 	struct fixture *f = *state;
-	struct mutation *big = make("big", "a", STORE_ADD, 9000),
-			*second = make("second", "a", STORE_ADD, 9000);
+	struct mutation *big = make("big", "a", STORE_ADD, LARGE),
+			*second = make("second", "a", STORE_ADD, LARGE);
 
 	big->preparing = second->preparing = true;
 	assert_int_equal(meta_queue_submit(f->queue, big, f->now), 0);
@@ -214,7 +218,8 @@ META_ONLY static void a_large_one_is_prepared_before_it_runs_and_keeps_its_place
 	expect(f, "");
 	meta_queue_prepared(f->queue, big);
 	run(f);
-	expect(f, "stage a; stage a; close a; = big ok; stage a; stage a; close a; = second ok; "
+	expect(f, "stage a; stage a; stage a; close a; = big ok; stage a; stage a; stage a; close "
+		  "a; = second ok; "
 		  "remove a; "
 		  "= 1 ok; ");
 }
@@ -224,9 +229,9 @@ META_ONLY static void no_more_stages_at_once_than_the_store_allows(void **state)
 	struct fixture *f = *state;
 	struct meta_queue_info info;
 
-	submit(f, "A", "a", STORE_ADD, 9000);
-	submit(f, "B", "b", STORE_ADD, 9000);
-	submit(f, "C", "c", STORE_ADD, 9000);
+	submit(f, "A", "a", STORE_ADD, LARGE);
+	submit(f, "B", "b", STORE_ADD, LARGE);
+	submit(f, "C", "c", STORE_ADD, LARGE);
 	turn(f);
 	meta_queue_info(f->queue, &info);
 	assert_int_equal(info.stages_open, 2);
@@ -242,7 +247,7 @@ META_ONLY static void no_more_stages_at_once_than_the_store_allows(void **state)
 META_ONLY static void waiting_behind_a_stage_ends_at_the_deadline_without_effect(void **state)
 {
 	struct fixture *f = *state;
-	struct mutation *big = make("big", "a", STORE_ADD, 9000);
+	struct mutation *big = make("big", "a", STORE_ADD, LARGE);
 
 	big->preparing = true;
 	assert_int_equal(meta_queue_submit(f->queue, big, f->now), 0);
@@ -256,7 +261,7 @@ META_ONLY static void waiting_behind_a_stage_ends_at_the_deadline_without_effect
 	expect(f, "= 1 busy; ");
 	meta_queue_prepared(f->queue, big);
 	run(f);
-	expect(f, "stage a; stage a; close a; = big ok; ");
+	expect(f, "stage a; stage a; stage a; close a; = big ok; ");
 }
 
 META_ONLY static void a_busy_channel_is_tried_again_until_the_deadline(void **state)
@@ -284,7 +289,7 @@ META_ONLY static void a_refused_chunk_drops_the_stage(void **state)
 {
 	struct fixture *f = *state;
 
-	submit(f, "big", "a", STORE_ADD, 15000);
+	submit(f, "big", "a", STORE_ADD, LARGE);
 	submit(f, "1", "a", STORE_ADD, 1);
 	f->code[STORE_STAGE] = STORE_R_LIMIT;
 	run(f);
@@ -297,13 +302,13 @@ META_ONLY static void a_stage_refused_as_busy_starts_over(void **state)
 {
 	struct fixture *f = *state;
 
-	submit(f, "big", "a", STORE_ADD, 9000);
+	submit(f, "big", "a", STORE_ADD, LARGE);
 	f->code[STORE_STAGE] = STORE_R_BUSY;
 	run(f);
 	expect(f, "stage a; stage a; abort a; ");
 	f->now = meta_queue_next_ns(f->queue);
 	run(f);
-	expect(f, "stage a; stage a; close a; = big ok; ");
+	expect(f, "stage a; stage a; stage a; close a; = big ok; ");
 }
 
 META_ONLY static void a_close_answered_from_memory_drops_the_second_stage(void **state)
@@ -311,9 +316,9 @@ META_ONLY static void a_close_answered_from_memory_drops_the_second_stage(void *
 	struct fixture *f = *state;
 
 	f->repeated_close = true;
-	submit(f, "big", "a", STORE_ADD, 9000);
+	submit(f, "big", "a", STORE_ADD, LARGE);
 	run(f);
-	expect(f, "stage a; stage a; close a; abort a; = big ok; ");
+	expect(f, "stage a; stage a; stage a; close a; abort a; = big ok; ");
 }
 
 META_ONLY static void left_stages_are_dropped_before_anything_else(void **state)
@@ -341,7 +346,7 @@ META_ONLY static void the_answer_waits_for_the_fast_process(void **state)
 	expect(f, "= 1 ok applied; ");
 	// It goes away: it may return within the wait.
 	meta_queue_applied(f->queue, false, 0);
-	f->now += APPLY_WAIT_NS - 1;
+	f->now += FENCE_NS - 1;
 	run(f);
 	expect(f, "");
 	f->now += 1;
@@ -372,35 +377,191 @@ META_ONLY static void a_consensus_that_is_busy_gets_the_same_batch_again(void **
 	submit(f, "1", "a", STORE_ADD, 1);
 	f->propose_status = CONS_BUSY;
 	turn(f);
+	submit(f, "2", "a", STORE_REMOVE, 1);
+	turn(f);
 	expect(f, "");
-	assert_true(meta_queue_runnable(f->queue));
+	// Not at once again, which would keep the loop from sleeping.
+	assert_false(meta_queue_runnable(f->queue));
+	assert_true(meta_queue_next_ns(f->queue) > f->now);
+	f->now = meta_queue_next_ns(f->queue);
 	f->propose_status = CONS_OK;
 	run(f);
-	expect(f, "add a; = 1 ok; ");
+	expect(f, "add a; remove a; = 1 ok; = 2 ok; ");
 }
 
-META_ONLY static void outcomes_of_lost_batches_are_told_as_they_are(void **state)
+// As a group without a leader for a while: nobody notices but by the wait.
+META_ONLY static void without_a_leader_what_came_waits_and_keeps_its_order(void **state)
 {
 	struct fixture *f = *state;
 
 	submit(f, "1", "a", STORE_ADD, 1);
 	f->propose_status = CONS_NOT_LEADER;
-	turn(f);
-	expect(f, "= 1 not_leader; ");
+	for (int i = 0; i < 20; i++) {
+		turn(f);
+		f->now = meta_queue_next_ns(f->queue);
+	}
+	submit(f, "2", "a", STORE_REMOVE, 1);
+	expect(f, "");
 	f->propose_status = CONS_OK;
-	submit(f, "2", "a", STORE_ADD, 1);
-	meta_queue_fill(f->queue);
-	meta_queue_refused(f->queue, meta_queue_batch(f->queue, f->token[0]), CONS_UNKNOWN);
-	f->tokens = 0;
-	expect(f, "add a; = 2 unknown; ");
-	// A lost chunk showed nothing to anyone.
-	submit(f, "big", "a", STORE_ADD, 15000);
-	meta_queue_fill(f->queue);
+	f->now = meta_queue_next_ns(f->queue);
+	run(f);
+	expect(f, "add a; remove a; = 1 ok; = 2 ok; ");
+}
+
+META_ONLY static void without_a_leader_the_callers_wait_ends_without_effect(void **state)
+{
+	struct fixture *f = *state;
+	const uint64_t end = f->now + ANSWER_NS;
+
+	submit(f, "1", "a", STORE_ADD, 1);
+	f->propose_status = CONS_NOT_LEADER;
+	while (f->now < end) {
+		turn(f);
+		expect(f, "");
+		f->now = meta_queue_next_ns(f->queue);
+	}
+	for (int i = 0; i < 10; i++) {
+		turn(f);
+		f->now = meta_queue_next_ns(f->queue);
+	}
+	expect(f, "= 1 not_leader; ");
+}
+
+META_ONLY static void lose(struct fixture *f, enum cons_status status)
+{
 	for (uint32_t i = 0; i < f->tokens; i++)
-		meta_queue_refused(f->queue, meta_queue_batch(f->queue, f->token[i]), CONS_UNKNOWN);
+		meta_queue_refused(f->queue, meta_queue_batch(f->queue, f->token[i]), status);
 	f->tokens = 0;
-	assert_non_null(strstr(f->story, "= big busy; "));
-	assert_false(meta_queue_runnable(f->queue));
+}
+
+META_ONLY static void an_unknown_outcome_is_asked_for_again_with_the_same_key(void **state)
+{
+	struct fixture *f = *state;
+	struct mutation *m = make("1", "a", STORE_ADD, 1);
+
+	store_dedup_key(m->dedup, 3, 7);
+	assert_int_equal(meta_queue_submit(f->queue, m, f->now), 0);
+	meta_queue_fill(f->queue);
+	expect(f, "add a; ");
+	lose(f, CONS_UNKNOWN);
+	submit(f, "2", "a", STORE_REMOVE, 1);
+	f->now = meta_queue_next_ns(f->queue);
+	run(f);
+	// In front of what came later.
+	expect(f, "add a; remove a; = 1 ok; = 2 ok; ");
+}
+
+META_ONLY static void what_came_back_goes_first_and_in_its_order(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int i = 0; i < 300; i++)  // more than a batch
+		submit(f,
+			i == 0     ? "first"
+			: i == 299 ? "last"
+				   : NULL,
+			"a",
+			i == 0     ? STORE_ADD
+			: i == 299 ? STORE_REMOVE
+				   : STORE_RESET,
+			1);
+	meta_queue_fill(f->queue);
+	assert_int_equal(f->tokens, 2);
+	f->story[0] = '\0';
+	submit(f, "new", "a", STORE_CHANNEL_CREATE, 0);
+	// The second one is told first; while the first is open nothing is sent.
+	meta_queue_refused(f->queue, meta_queue_batch(f->queue, f->token[1]), CONS_UNKNOWN);
+	f->now += NS_PER_S;
+	meta_queue_tick(f->queue, f->now);
+	assert_int_equal(meta_queue_fill(f->queue), 0);
+	f->tokens = 1;
+	lose(f, CONS_NOT_LEADER);
+	f->now = meta_queue_next_ns(f->queue);
+	run(f);
+	assert_memory_equal(f->story, "add a; reset a; ", 16);
+	assert_non_null(strstr(f->story, "reset a; remove a; create a; "));
+	assert_non_null(strstr(f->story, "= last ok; = new ok; "));
+}
+
+META_ONLY static void what_may_have_been_applied_is_never_told_as_not_applied(void **state)
+{
+	struct fixture *f = *state;
+
+	submit(f, "1", "a", STORE_ADD, 1);
+	meta_queue_fill(f->queue);
+	lose(f, CONS_UNKNOWN);
+	f->propose_status = CONS_NOT_LEADER;
+	for (int i = 0; i < 2000 && strstr(f->story, "=") == NULL; i++) {
+		f->now = meta_queue_next_ns(f->queue);
+		turn(f);
+	}
+	expect(f, "add a; = 1 unknown; ");
+}
+
+META_ONLY static void a_lost_chunk_begins_its_stage_anew(void **state)
+{
+	struct fixture *f = *state;
+	struct meta_queue_info info;
+
+	submit(f, "big", "a", STORE_ADD, LARGE);
+	submit(f, "1", "a", STORE_ADD, 1);
+	meta_queue_fill(f->queue);
+	expect(f, "stage a; stage a; ");
+	lose(f, CONS_UNKNOWN);
+	f->now = meta_queue_next_ns(f->queue);
+	run(f);
+	expect(f, "abort a; stage a; stage a; stage a; close a; = big ok; add a; = 1 ok; ");
+	assert_false(meta_queue_owns_stage(f->queue, 100));
+	meta_queue_info(f->queue, &info);
+	assert_int_equal(info.stages_open, 0);
+	assert_int_equal(info.pending, 0);
+}
+
+META_ONLY static void a_large_one_whose_wait_ends_leaves_no_stage(void **state)
+{
+	struct fixture *f = *state;
+
+	submit(f, "big", "a", STORE_ADD, LARGE);
+	meta_queue_fill(f->queue);
+	lose(f, CONS_NOT_LEADER);
+	f->story[0] = '\0';
+	f->propose_status = CONS_NOT_LEADER;
+	for (int i = 0; i < 2000 && strstr(f->story, "=") == NULL; i++) {
+		f->now = meta_queue_next_ns(f->queue);
+		turn(f);
+	}
+	expect(f, "= big not_leader; ");
+	f->propose_status = CONS_OK;
+	f->now = meta_queue_next_ns(f->queue);
+	run(f);
+	// What was being sent when the wait ended, and what it left.
+	assert_non_null(strstr(f->story, "abort a; "));
+	assert_null(strstr(f->story, "close"));
+}
+
+META_ONLY static void many_answers_are_spread_over_turns(void **state)
+{
+	struct fixture *f = *state;
+	struct meta_queue_info info;
+	uint32_t before = 0;
+
+	meta_queue_applied(f->queue, true, 0);
+	for (int i = 0; i < 2000; i++)
+		submit(f, NULL, "a", STORE_ADD, 1);
+	while (meta_queue_runnable(f->queue)) {
+		run(f);
+		f->story[0] = '\0';
+	}
+	meta_queue_info(f->queue, &info);
+	assert_int_equal(before = info.apply_waiting, 2000);
+	for (int turns = 0; before > 0; turns++) {
+		assert_true(turns < 10);
+		meta_queue_applied(f->queue, true, f->commit);
+		meta_queue_info(f->queue, &info);
+		assert_true(info.apply_waiting < before && before - info.apply_waiting <= 512);
+		before = info.apply_waiting;
+		assert_int_equal(meta_queue_runnable(f->queue), before > 0);
+	}
 }
 
 META_ONLY static void bytes_that_wait_are_bounded(void **state)
@@ -456,7 +617,14 @@ int main(void)
 		T(the_answer_waits_for_the_fast_process),
 		T(a_refusal_by_the_store_waits_for_nobody),
 		T(a_consensus_that_is_busy_gets_the_same_batch_again),
-		T(outcomes_of_lost_batches_are_told_as_they_are),
+		T(without_a_leader_what_came_waits_and_keeps_its_order),
+		T(without_a_leader_the_callers_wait_ends_without_effect),
+		T(an_unknown_outcome_is_asked_for_again_with_the_same_key),
+		T(what_came_back_goes_first_and_in_its_order),
+		T(what_may_have_been_applied_is_never_told_as_not_applied),
+		T(a_lost_chunk_begins_its_stage_anew),
+		T(a_large_one_whose_wait_ends_leaves_no_stage),
+		T(many_answers_are_spread_over_turns),
 		T(bytes_that_wait_are_bounded),
 		T(preparing_sorts_and_leaves_repeats_out),
 	};

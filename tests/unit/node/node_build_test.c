@@ -312,7 +312,7 @@ static void new_generation(struct world *w)
 		w->generation_shift = 1;
 }
 
-CONTROL_ONLY static void pages_of_two_generations_are_never_mixed(void **state)
+CONTROL_ONLY static void f22_pages_of_two_generations_are_never_mixed(void **state)
 {
 	struct world *w = world_open();
 
@@ -522,7 +522,7 @@ int main(void)
 		cmocka_unit_test(a_channel_removed_while_it_is_read_ends_the_build),
 		cmocka_unit_test(a_removed_channel_made_again_between_pages_gets_the_new_members),
 		cmocka_unit_test(a_build_starts_anew_with_the_feed),
-		cmocka_unit_test(pages_of_two_generations_are_never_mixed),
+		cmocka_unit_test(f22_pages_of_two_generations_are_never_mixed),
 		cmocka_unit_test(a_source_behind_the_feed_is_waited_for),
 		cmocka_unit_test(a_page_that_fails_is_counted_and_read_again),
 		cmocka_unit_test(after_many_failures_nobody_tries_until_asked),

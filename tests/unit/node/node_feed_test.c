@@ -2,6 +2,10 @@
 #include "control_world.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "store_cluster.h"
 
@@ -209,7 +213,7 @@ CONTROL_ONLY static void a_foreign_history_is_not_resumed(void **state)
 	world_close(w);
 }
 
-CONTROL_ONLY static void another_generation_leaves_no_tag_and_reopens_the_source(void **state)
+CONTROL_ONLY static void f22_another_generation_leaves_no_tag_and_reopens_the_source(void **state)
 {
 	struct world *w = world_open();
 	uint8_t key[16];
@@ -645,7 +649,7 @@ CONTROL_ONLY static void a_full_uid_table_makes_the_tag_stale(void **state)
 	world_close(w);
 }
 
-CONTROL_ONLY static void a_commit_counts_as_applied_after_a_grace_period(void **state)
+CONTROL_ONLY static void f21_a_commit_counts_as_applied_after_a_grace_period(void **state)
 {
 	struct world *w = world_open();
 
@@ -662,6 +666,44 @@ CONTROL_ONLY static void a_commit_counts_as_applied_after_a_grace_period(void **
 	world_close(w);
 }
 
+static _Atomic int reader_online, reader_passed;
+
+// A core in a long turn: it holds what it read all the time.
+static void *slow_reader(void *arg)
+{
+	const struct timespec turn = {.tv_nsec = 50 * MS};
+
+	(void)arg;
+	rcu_reader_register();
+	atomic_store(&reader_online, 1);
+	nanosleep(&turn, NULL);
+	atomic_store(&reader_passed, 1);
+	rcu_reader_quiescent();
+	rcu_reader_unregister();
+	return NULL;
+}
+
+CONTROL_ONLY static void f21_a_commit_waits_for_the_slowest_core(void **state)
+{
+	struct world *w = world_open();
+	pthread_t thread;
+
+	(void)state;
+	world_ready(w);
+	world_step(w, 1);
+	world_do(w, STORE_ADD, STORE_MEMBERS, "a", "ann");
+	assert_int_equal(world_deliver(w, 10), 0);
+	assert_int_equal(pthread_create(&thread, NULL, slow_reader, NULL), 0);
+	while (atomic_load(&reader_online) == 0)
+		sched_yield();
+	while (node_control_applied(w->node) == 0)
+		world_step(w, 1);
+	assert_int_equal(atomic_load(&reader_passed), 1);
+	assert_int_equal(node_control_applied(w->node), 1);
+	pthread_join(thread, NULL);
+	world_close(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -674,7 +716,7 @@ int main(void)
 		cmocka_unit_test(a_repeated_delta_is_a_break_too),
 		cmocka_unit_test(a_short_break_is_resumed_where_it_was),
 		cmocka_unit_test(a_foreign_history_is_not_resumed),
-		cmocka_unit_test(another_generation_leaves_no_tag_and_reopens_the_source),
+		cmocka_unit_test(f22_another_generation_leaves_no_tag_and_reopens_the_source),
 		cmocka_unit_test(a_source_of_the_old_generation_is_reopened_until_it_fits),
 		cmocka_unit_test(a_failing_source_delays_the_read_and_loses_nothing),
 		cmocka_unit_test(a_resync_takes_out_what_is_gone),
@@ -690,7 +732,8 @@ int main(void)
 		cmocka_unit_test(a_channel_without_room_is_found_when_there_is_room),
 		cmocka_unit_test(a_table_at_its_limit_that_lacks_nothing_is_complete),
 		cmocka_unit_test(a_full_uid_table_makes_the_tag_stale),
-		cmocka_unit_test(a_commit_counts_as_applied_after_a_grace_period),
+		cmocka_unit_test(f21_a_commit_counts_as_applied_after_a_grace_period),
+		cmocka_unit_test(f21_a_commit_waits_for_the_slowest_core),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

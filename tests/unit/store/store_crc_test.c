@@ -43,11 +43,29 @@ static void both_ways_and_any_split_agree(void **state)
 	}
 }
 
+static void the_end_of_a_stream_is_left_out_however_it_comes(void **state)
+{
+	uint8_t bytes[40];
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 29);
+	for (uint32_t step = 1; step <= sizeof(bytes); step++) {
+		struct store_crc_body body = {0};
+
+		for (uint32_t at = 0; at < sizeof(bytes); at += step)
+			store_crc_body_add(&body, bytes + at,
+				sizeof(bytes) - at < step ? sizeof(bytes) - at : step);
+		assert_int_equal(body.crc, store_crc32c(0, bytes, sizeof(bytes) - 4));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(known_values_come_out),
 		cmocka_unit_test(both_ways_and_any_split_agree),
+		cmocka_unit_test(the_end_of_a_stream_is_left_out_however_it_comes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,7 +50,7 @@ static void frames_come_back_as_they_were(void **state)
 	struct store_feed_frame got;
 	uint8_t out[512];
 
-	for (uint8_t type = STORE_FEED_HELLO; type <= STORE_FEED_LAGGED; type++) {
+	for (uint8_t type = STORE_FEED_HELLO; type <= STORE_FEED_WAIT; type++) {
 		const struct store_feed_frame want = sample(type);
 		const uint32_t len = encode(type, out, sizeof(out));
 
@@ -92,7 +92,7 @@ static void every_truncation_waits_for_more(void **state)
 	struct store_feed_frame got;
 	uint8_t out[512];
 
-	for (uint8_t type = STORE_FEED_HELLO; type <= STORE_FEED_LAGGED; type++) {
+	for (uint8_t type = STORE_FEED_HELLO; type <= STORE_FEED_WAIT; type++) {
 		const uint32_t len = encode(type, out, sizeof(out));
 
 		for (uint32_t cut = 0; cut < len; cut++) {
@@ -113,7 +113,7 @@ static void every_length_but_the_right_one_is_no_frame(void **state)
 	struct store_feed_frame got;
 	uint8_t out[512];
 
-	for (uint8_t type = STORE_FEED_HELLO; type <= STORE_FEED_LAGGED; type++) {
+	for (uint8_t type = STORE_FEED_HELLO; type <= STORE_FEED_WAIT; type++) {
 		const uint32_t len = encode(type, out, 256);
 
 		memset(out + len, 0, sizeof(out) - len);
@@ -129,7 +129,7 @@ static void every_length_but_the_right_one_is_no_frame(void **state)
 
 static void unknown_types_and_huge_lengths_are_refused_early(void **state)
 {
-	static const uint8_t unknown[] = {1, 0, 0, 0, 6}, zero[] = {1, 0, 0, 0, 0};
+	static const uint8_t unknown[] = {1, 0, 0, 0, 7}, zero[] = {1, 0, 0, 0, 0};
 	static const uint8_t huge[] = {0xff, 0xff, 0xff, 0x7f}, over[] = {0x00, 0x04, 0x04, 0x00};
 	struct store_feed_frame got;
 
@@ -165,7 +165,7 @@ static void no_room_is_said_and_nothing_written_past_it(void **state)
 {
 	uint8_t out[512];
 
-	for (uint8_t type = STORE_FEED_HELLO; type <= STORE_FEED_LAGGED; type++) {
+	for (uint8_t type = STORE_FEED_HELLO; type <= STORE_FEED_WAIT; type++) {
 		const struct store_feed_frame frame = sample(type);
 		const uint32_t len = encode(type, out, sizeof(out));
 

@@ -123,8 +123,11 @@ static inline void check_shape(const struct tag *tag)
 		for (uint32_t i = 0; i < tag->chunk[c]->count; i++) {
 			assert_true(TAG_UID(tag->chunk[c]->uid[i]) > last);
 			last = TAG_UID(tag->chunk[c]->uid[i]);
+			if (tag->inlined != NULL)
+				assert_int_equal(tag->inlined[count + i], tag->chunk[c]->uid[i]);
 		}
 		count += tag->chunk[c]->count;
 	}
 	assert_int_equal(count, tag->count);
+	assert_int_equal(tag->inlined != NULL, count <= TAG_INLINE_UIDS);
 }

@@ -105,6 +105,36 @@ static void routes_appended_while_open_are_counted_by_patching(void **state)
 	(void)state;
 }
 
+static void words_of_a_record_are_what_its_builder_writes(void **state)
+{
+	static const uint8_t name[255] = {1}, payload[10000] = {2};
+	uint8_t built[WIRE_RECORD_BYTES + 600 + sizeof(payload)], words[WIRE_RECORD_BYTES];
+	const uint8_t lens[] = {1, 7, 255};
+
+	for (uint32_t i = 0; i < sizeof(lens); i++) {
+		const uint16_t routes = (uint16_t)(1 + 0x1234u * i);
+		const struct wire_record record = {
+			.message_id = UINT64_C(0x1122334455667788) + i,
+			.seq = UINT64_MAX - i,
+			.stamp = UINT64_C(0x99aabbccddeeff00),
+			.channel_type = (uint8_t)(12 - i),
+			.flags = (uint8_t)i,
+			.channel = id_view_of(name, lens[i]),
+			.from_uid = id_view_of(name, lens[2 - i]),
+			.payload = {.p = payload, .len = i * 4999},
+			.routes = routes,
+		};
+		struct wire_buf out = {.p = built, .cap = sizeof(built), .ok = true};
+		struct wire_record_words w;
+
+		assert_true(wire_put_record(&out, &record));
+		wire_record_words(&record, &w);
+		wire_put_record_words(words, &w, routes);
+		assert_memory_equal(words, built, sizeof(words));
+	}
+	(void)state;
+}
+
 static void route_counts_beyond_a_frame_are_refused(void **state)
 {
 	static uint8_t body[FRAME_BYTES_MAX];
@@ -259,6 +289,7 @@ int main(void)
 		cmocka_unit_test(push_survives_the_round_trip),
 		cmocka_unit_test(bad_push_fields_are_refused),
 		cmocka_unit_test(routes_appended_while_open_are_counted_by_patching),
+		cmocka_unit_test(words_of_a_record_are_what_its_builder_writes),
 		cmocka_unit_test(route_counts_beyond_a_frame_are_refused),
 		cmocka_unit_test(push_ack_survives_the_round_trip),
 		cmocka_unit_test(bad_push_ack_fields_are_refused),
