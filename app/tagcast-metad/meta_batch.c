@@ -18,7 +18,7 @@
 // The next command of `m`; its UIDs point into the mutation.
 static void next_command(const struct mutation *m, struct store_command *cmd)
 {
-	const uint8_t *p = m->uids + m->offset, *end = m->uids + m->uids_bytes;
+	const uint8_t *p, *end;
 	struct id_view uid;
 
 	*cmd = (struct store_command){.op = m->op, .list = m->list, .channel = m->key};
@@ -40,7 +40,8 @@ static void next_command(const struct mutation *m, struct store_command *cmd)
 		cmd->list = 0;
 	} else if (m->offset < m->uids_bytes) {
 		cmd->op = STORE_STAGE;
-		cmd->uids = p;
+		p = cmd->uids = m->uids + m->offset;
+		end = m->uids + m->uids_bytes;
 		while (cmd->uid_count < META_CHUNK_UIDS && store_uids_next(&p, end, &uid) &&
 			(uint32_t)(p - cmd->uids) <= META_CHUNK_BYTES) {
 			cmd->uid_count++;

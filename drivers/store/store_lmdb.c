@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #define WHY_BYTES 512u
 #define MAP_BYTES_MIN (1u << 20)
 #define NFS_MAGIC 0x6969
+#define FULL_BYTES (1u << 20)  // free bytes below which a failed write is taken for want of room
 
 static const char *const table_name[STORE_TABLES] = {
 	[STORE_T_META] = "meta",
@@ -58,6 +60,16 @@ int store_lmdb_begin(struct store_lmdb *db, struct store_tx *tx)
 	return 0;
 }
 
+// LMDB tells a write that came out short, which is what a full disk makes of one, as an input error.
+static bool disk_is_full(struct store_lmdb *db)
+{
+	struct statvfs fs;
+	int fd;
+
+	return mdb_env_get_fd(db->env, &fd) == 0 && fstatvfs(fd, &fs) == 0 &&
+	       (uint64_t)fs.f_bavail * fs.f_frsize < FULL_BYTES;
+}
+
 int store_lmdb_commit(struct store_lmdb *db, struct store_tx *tx)
 {
 	lmdb_cursors_close(&db->write);
@@ -66,7 +78,7 @@ int store_lmdb_commit(struct store_lmdb *db, struct store_tx *tx)
 
 	db->write.txn = NULL;
 	tx->tx = NULL;
-	return lmdb_errno(rc);
+	return rc == EIO && disk_is_full(db) ? -ENOSPC : lmdb_errno(rc);
 }
 
 void store_lmdb_abort(struct store_lmdb *db, struct store_tx *tx)

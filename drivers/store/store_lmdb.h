@@ -26,7 +26,10 @@ int store_lmdb_begin(struct store_lmdb *db, struct store_tx *tx);
 int store_lmdb_commit(struct store_lmdb *db, struct store_tx *tx);
 void store_lmdb_abort(struct store_lmdb *db, struct store_tx *tx);
 
-// Read transaction, reset and renewed from one handle: cheap. One at a time per store_lmdb.
+// Read transaction, reset and renewed from one handle: cheap. One at a time per store_lmdb. Always whole
+// commits; but beside a writer in another process the one that is just being made may be seen once before it
+// counts, so that the next transaction is one commit behind it (LMDB takes the commit's number and its roots
+// in two steps). Who reads in several transactions compares positions.
 int store_lmdb_read_begin(struct store_lmdb *db, struct store_tx *tx);
 void store_lmdb_read_end(struct store_lmdb *db, struct store_tx *tx);
 

@@ -75,7 +75,7 @@ def f13_install(run):
     rows = run.count(200000, 10000000)
     group = run.group(disk_bytes=None, options=[
         "--snapshot-entries", "2048" if run.full else "256", "--snapshot-trailing", "64", "--map-size",
-        str(32 << 30)]).grow(2)
+        str(32 << 30), "--answer-wait-ms", "20000"]).grow(2)
     leader = group.wait_leader()
     lab.say("import of %d rows: %.0f rows/s" % (rows, fill(run, group, leader, rows)))
     started = time.monotonic()
@@ -113,7 +113,8 @@ def f13_install(run):
 
 def f14_install_interrupted(run):
     """The receiver or the sender of a state is killed, or leadership moves, at any moment of it."""
-    group = run.group(options=["--snapshot-entries", "512", "--snapshot-trailing", "32"]).grow(3)
+    group = run.group(options=["--snapshot-entries", "512", "--snapshot-trailing", "32",
+                               "--answer-wait-ms", "20000"]).grow(3)
     leader = group.wait_leader()
     lab.say("import: %.0f rows/s" % fill(run, group, leader, run.count(100000, 1000000)))
     load = Load(run.stack, group.nodes[:3], writers=4, seed=run.seed, pause=0.002, channels=4).start()

@@ -251,8 +251,11 @@ static int reader_process(int ready)
 	while (seen < 3000) {
 		const int64_t now = read_whole(db);
 
-		if (now < seen)
+		if (now < 0)
 			return 4;
+		// One back, see store_lmdb_read_begin; never more.
+		if (now + 1 < seen)
+			return 6;
 		distinct += now != seen;
 		seen = now;
 	}
