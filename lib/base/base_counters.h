@@ -29,6 +29,8 @@
 	X(CTR_DROP_REPLAY, "drop_replay", "sequence already seen or too old") \
 	X(CTR_DROP_SENDERS_FULL, "drop_senders_full", \
 		"no room for another sender's replay window") \
+	X(CTR_STATUS_UNKNOWN, "status_unknown", \
+		"answers of peers with a status not known here, taken as retryable") \
 	X(CTR_SENDER_SHARE, "sender_share", \
 		"proven senders that must prove themselves anew: their address had its share") \
 	X(CTR_DROP_SEGMENT, "drop_segment", "segment that overlaps, disagrees or is out of range") \

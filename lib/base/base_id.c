@@ -35,9 +35,14 @@ uint64_t channel_key_hash(const struct channel_key *key)
 	return XXH3_64bits_withSeed(key->bytes, key->len, seed_of_process + key->type);
 }
 
+uint32_t id_crc32(struct id_view id)
+{
+	return (uint32_t)crc32(0, id.bytes, id.len);
+}
+
 uint32_t id_hash_slot(struct id_view id, uint32_t slot_count)
 {
-	return (uint32_t)crc32(0, id.bytes, id.len) % slot_count;
+	return id_crc32(id) % slot_count;
 }
 
 uint16_t channel_key_worker(const struct channel_key *key, uint16_t workers)

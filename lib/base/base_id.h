@@ -77,6 +77,9 @@ void id_hash_seed(uint64_t seed);
 // Vectors at 256: u1 118, u2 204, alice 71, bob 64, user1 85.
 uint32_t id_hash_slot(struct id_view id, uint32_t slot_count);
 
+// CRC-32 (IEEE, reflected, as in zlib) of the bytes.
+uint32_t id_crc32(struct id_view id);
+
 // Worker (and so UDP port) that serves a channel: the same on every node and in the client library.
 // CRC-32 of the id bytes followed by the type byte, shifted right by 16 so that it shares no low bits
 // with the hash slot, modulo `workers` (1..WORKERS_MAX).

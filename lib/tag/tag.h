@@ -74,4 +74,6 @@ const struct tag_step *tag_step_of(
 
 const struct topology_ref *tag_topology(const struct tag *tag) CONTROL_ONLY;
 
+// The entry of a member, with its flag; 0: no member.
+uint32_t tag_entry(const struct tag *tag, uint32_t uid) CONTROL_ONLY;
 bool tag_has(const struct tag *tag, uint32_t uid) CONTROL_ONLY;

@@ -174,7 +174,7 @@ struct tag *tag_rebuild(struct tag_space *space, const struct tag *old, uint32_t
 	return tag;
 }
 
-bool tag_has(const struct tag *tag, uint32_t uid)
+uint32_t tag_entry(const struct tag *tag, uint32_t uid)
 {
 	uint32_t low = 0, high = tag->chunks;
 
@@ -187,17 +187,22 @@ bool tag_has(const struct tag *tag, uint32_t uid)
 			high = mid;
 	}
 	if (tag->chunks == 0)
-		return false;
+		return 0;
 	for (uint32_t from = 0, to = tag->chunk[low]->count; from < to;) {
 		const uint32_t mid = from + (to - from) / 2;
 		const uint32_t at = TAG_UID(tag->chunk[low]->uid[mid]);
 
 		if (at == uid)
-			return true;
+			return tag->chunk[low]->uid[mid];
 		if (at < uid)
 			from = mid + 1;
 		else
 			to = mid;
 	}
-	return false;
+	return 0;
+}
+
+bool tag_has(const struct tag *tag, uint32_t uid)
+{
+	return tag_entry(tag, uid) != 0;
 }

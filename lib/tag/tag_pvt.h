@@ -95,6 +95,13 @@ static inline struct tag_record *record_of(const struct tag *tag)
 	return tag->control;
 }
 
+// Gives a tag that nobody reads yet the fence its leader gave it, and no steps: a follower's copy.
+void tag_fence_set(
+	struct tag_space *space, struct tag *tag, const struct tag_fence *fence) CONTROL_ONLY;
+// Hands over `targets` (malloc), which count for the budget from here on.
+void tag_targets_set(
+	struct tag_space *space, struct tag *tag, struct tag_targets *targets) CONTROL_ONLY;
+
 // Steps of a line: clear, add one (space permitting).
 void steps_clear(struct tag_space *space, struct tag_line *line, uint64_t version) CONTROL_ONLY;
 struct step_lists {

@@ -18,6 +18,15 @@ struct tag_fence {
 	uint64_t version;
 };
 
+// The other nodes with members of a leader's tag: who gets a task. Immutable, lives as long as its tag.
+struct tag_targets {
+	uint32_t count;  // from 1
+	struct {
+		uint64_t node;
+		uint32_t members;
+	} target[];  // ascending by node
+};
+
 struct tag_chunk {
 	uint32_t refs;  // control: rw
 	uint32_t count;  // 1..TAG_CHUNK_UIDS
@@ -27,7 +36,7 @@ struct tag_chunk {
 struct tag {
 	struct tag_fence fence;
 	uint64_t smv;
-	uint32_t count;  // members in all chunks
+	uint32_t count;  // members in all chunks: of this node's partition
 	uint32_t chunks;
 	_Atomic uint32_t pins;  // worker of the channel: rw, control: ro
 	_Atomic uint64_t used_ns;  // worker: last use, for the TTL; control: ro
@@ -35,6 +44,7 @@ struct tag {
 	// that a message to few waits for less memory. In the tag's own memory, behind the chunks.
 	const uint32_t *inlined;
 	void *control;  // control: its own record of this tag
+	const struct tag_targets *targets;  // NULL: no other node has members
 	struct tag_chunk *chunk[];  // ascending
 };
 

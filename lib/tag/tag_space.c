@@ -156,6 +156,7 @@ static struct tag_record *record_make(struct tag_space *space, uint32_t chunks, 
 static void record_free(struct tag_record *r)
 {
 	free(r->topology);
+	free((void *)r->tag->targets);
 	free(r->tag);
 	free(r);
 }
@@ -220,6 +221,22 @@ struct tag *tag_make(struct tag_space *space, struct tag_line *line, struct tag_
 	}
 	line_append(line, r);
 	return tag;
+}
+
+void tag_fence_set(struct tag_space *space, struct tag *tag, const struct tag_fence *fence)
+{
+	tag->fence = *fence;
+	steps_clear(space, record_of(tag)->line, fence->version);
+}
+
+void tag_targets_set(struct tag_space *space, struct tag *tag, struct tag_targets *targets)
+{
+	const uint64_t bytes =
+		sizeof(*targets) + (uint64_t)targets->count * sizeof(targets->target[0]);
+
+	tag->targets = targets;
+	record_of(tag)->bytes += bytes;
+	space->bytes += bytes;
 }
 
 void tag_inline(struct tag *tag)

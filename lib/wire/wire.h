@@ -39,7 +39,12 @@ enum wire_type {
 	WIRE_BYE = 7,  // gateway -> node: all its sessions end
 	WIRE_PUBLISH = 8,  // publisher -> node
 	WIRE_PUBLISH_ACK = 9,  // node -> publisher: the outcome
-	// 10..15: kept for messages between nodes; refused
+	WIRE_TASK = 10,  // leader -> owner node: deliver a message to your partition
+	WIRE_TASK_ACK = 11,  // owner node -> leader
+	WIRE_TAG_GET = 12,  // owner node -> leader: chunks of its partition wanted
+	WIRE_TAG_PART = 13,  // leader -> owner node: one chunk, or why not
+	WIRE_HINT = 14,  // node <-> leader: a channel changed; is its commit applied
+	WIRE_PRESENCE = 15,  // owner node <-> gateway: which hash slots wait for its sessions
 	WIRE_PUSH = 16,  // node -> gateway
 	WIRE_PUSH_ACK = 17,  // gateway -> node
 	WIRE_RECEIPT = 18,  // gateway -> node
@@ -68,6 +73,13 @@ enum wire_status {
 	WIRE_STALE = 13,  // withdraw of a session or generation that is not there
 	WIRE_INCOMPLETE = 14,  // ack=client: ended, but not every route was acknowledged
 	WIRE_UNSUPPORTED = 15,  // no common protocol version
+	WIRE_ACCEPTED = 16,  // task taken over: not to be sent again in this incarnation
+	WIRE_COMPLETED = 17,  // task ended, every recipient with its outcome
+	WIRE_TAG_MISMATCH = 18,  // task of a fence that the leader says is past
+	WIRE_TAG_NOT_CURRENT = 19,  // key of a past incarnation; the current fence is given
+	WIRE_TAG_VERSION_MISMATCH = 20,  // version never published here; the current fence is given
+	WIRE_TAG_NOT_FOUND = 21,  // the leader has no tag of the channel
+	WIRE_NOT_READY = 22,  // presence of a slot is still being handed over
 	WIRE_STATUS_COUNT
 };
 const char *wire_status_name(enum wire_status status);
@@ -127,7 +139,7 @@ int wire_get_header(
 // CTR_DROP_LENGTH (bytes left over), CTR_DROP_FIELD. BYE has no body. Layouts stand beside the builders.
 
 #define WIRE_HELLO_BYTES 64u  // padded, so that no answer is larger than the question
-enum wire_role { WIRE_ROLE_PUBLISHER = 1, WIRE_ROLE_GATEWAY = 2 };
+enum wire_role { WIRE_ROLE_PUBLISHER = 1, WIRE_ROLE_GATEWAY = 2, WIRE_ROLE_NODE = 3 };
 struct wire_hello {
 	uint8_t role;
 	uint8_t version_min, version_max;
@@ -191,6 +203,7 @@ struct wire_publish {
 	uint32_t deadline_ms;  // from admission; 0: the node's default
 	uint8_t ack;  // enum wire_ack_class
 	uint8_t redirect;  // 1: answer not_leader instead of forwarding
+	uint8_t forwarded;  // 1: by a node to the leader it knows; never forwarded again
 	struct channel_key channel;
 	struct id_view from_uid;  // may be empty (system message)
 	// The sender's own session, which gets no echo; gateway 0: none.
@@ -289,7 +302,7 @@ struct wire_receipt {
 // A part of a frame. Every part but the last carries the same number of bytes, part i starts at i * that.
 struct wire_segment {
 	uint32_t frame_id;
-	uint8_t type;  // of the frame: PUBLISH or PUSH
+	uint8_t type;  // of the frame: PUBLISH, PUSH or TASK
 	uint8_t attempt;  // 0 first; the bytes of the frame stay the same
 	uint16_t index, count;
 	uint32_t total;  // bytes of the frame's body

@@ -35,8 +35,7 @@ _Static_assert(offsetof(struct header_bytes, seq) == 24, "wire format");
 
 static bool type_known(uint8_t type)
 {
-	return (type >= WIRE_HELLO && type <= WIRE_PUBLISH_ACK) ||
-	       (type >= WIRE_PUSH && type <= WIRE_SEGMENT);
+	return type >= WIRE_HELLO && type <= WIRE_SEGMENT;
 }
 
 int wire_get_header(
@@ -99,6 +98,13 @@ const char *wire_status_name(enum wire_status status)
 		[WIRE_STALE] = "stale",
 		[WIRE_INCOMPLETE] = "incomplete",
 		[WIRE_UNSUPPORTED] = "unsupported",
+		[WIRE_ACCEPTED] = "accepted",
+		[WIRE_COMPLETED] = "completed",
+		[WIRE_TAG_MISMATCH] = "tag_mismatch",
+		[WIRE_TAG_NOT_CURRENT] = "tag_not_current",
+		[WIRE_TAG_VERSION_MISMATCH] = "tag_version_mismatch",
+		[WIRE_TAG_NOT_FOUND] = "tag_not_found",
+		[WIRE_NOT_READY] = "not_ready",
 	};
 
 	return (unsigned)status < WIRE_STATUS_COUNT ? names[status] : "unknown_status";
@@ -116,6 +122,12 @@ const char *wire_type_name(uint8_t type)
 		[WIRE_BYE] = "BYE",
 		[WIRE_PUBLISH] = "PUBLISH",
 		[WIRE_PUBLISH_ACK] = "PUBLISH_ACK",
+		[WIRE_TASK] = "TASK",
+		[WIRE_TASK_ACK] = "TASK_ACK",
+		[WIRE_TAG_GET] = "TAG_GET",
+		[WIRE_TAG_PART] = "TAG_PART",
+		[WIRE_HINT] = "HINT",
+		[WIRE_PRESENCE] = "PRESENCE",
 		[WIRE_PUSH] = "PUSH",
 		[WIRE_PUSH_ACK] = "PUSH_ACK",
 		[WIRE_RECEIPT] = "RECEIPT",

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "wire.h"
+#include "wire_node.h"
 
 #define ITEMS_MAX 8u  // entries of a list shown; the rest is counted
 #define BYTES_MAX 16u  // payload bytes shown
@@ -59,13 +59,13 @@ static void add_bytes(struct text *t, const char *name, struct wire_view v)
 
 static int print_hello(struct text *t, struct wire_view body)
 {
+	static const char *const roles[] = {"", "publisher", "gateway", "node"};
 	struct wire_hello m;
 	const int bad = wire_get_hello(body, &m);
 
 	if (bad == 0)
-		add(t, " role=%s versions=%u-%u mtu=%u cookie=%016" PRIx64,
-			m.role == WIRE_ROLE_GATEWAY ? "gateway" : "publisher", m.version_min,
-			m.version_max, m.mtu, m.cookie);
+		add(t, " role=%s versions=%u-%u mtu=%u cookie=%016" PRIx64, roles[m.role],
+			m.version_min, m.version_max, m.mtu, m.cookie);
 	return bad;
 }
 
@@ -150,9 +150,10 @@ static int print_announce_ack(struct text *t, struct wire_view body)
 	return 0;
 }
 
+static const char *const acks[] = {"none", "gateway", "client"};
+
 static int print_publish(struct text *t, struct wire_view body)
 {
-	static const char *const acks[] = {"none", "gateway", "client"};
 	struct wire_publish m;
 	const int bad = wire_get_publish(body, &m);
 
@@ -166,6 +167,8 @@ static int print_publish(struct text *t, struct wire_view body)
 	if (m.sender_gateway != 0)
 		add(t, " session=%" PRIu64 "/%" PRIx64 "/%" PRIu32 ".%" PRIu32, m.sender_gateway,
 			m.sender_boot, m.sender_slot, m.sender_gen);
+	if (m.forwarded)
+		add(t, " forwarded");
 	add(t, " stamp=%" PRIu64 " cookie=%016" PRIx64, m.stamp, m.cookie);
 	add_bytes(t, "payload", m.payload);
 	return 0;
@@ -279,6 +282,179 @@ static int print_segment(struct text *t, struct wire_view body)
 	return 0;
 }
 
+// --- between nodes ------------------------------------------------------------------------------------
+
+static void add_fence(struct text *t, const char *name, const uint8_t key[16], uint64_t version)
+{
+	add(t, " %s=", name);
+	for (uint32_t i = 0; i < 16; i++)
+		add(t, "%02x", key[i]);
+	add(t, ".%" PRIu64, version);
+}
+
+static void add_authority(struct text *t, const struct wire_authority *a)
+{
+	add(t, " slot=%" PRIu32 " term=%" PRIu64, a->slot, a->term);
+	if (a->channel_epoch != 0)
+		add(t, " epochs=%" PRIu64 ".%" PRIu64, a->channel_epoch, a->leader_epoch);
+}
+
+// A status as sent, also one that is not known.
+static void add_status(struct text *t, uint16_t status)
+{
+	if (status < WIRE_STATUS_COUNT)
+		add(t, " status=%s", wire_status_name((enum wire_status)status));
+	else
+		add(t, " status=%u", status);
+}
+
+static int print_task(struct text *t, struct wire_view body)
+{
+	struct wire_task m;
+	const int bad = wire_get_task(body, &m);
+	struct id_view uid;
+
+	if (bad != 0)
+		return bad;
+	add(t,
+		" task=%" PRIu64 " message=%" PRIu64 " seq=%" PRIu64 " target=%" PRIu64
+		" attempt=%u ack=%s deadline_ms=%" PRIu32,
+		m.task_id, m.message_id, m.seq, m.target, m.attempt, acks[m.ack], m.deadline_ms);
+	if ((m.flags & WIRE_TASK_SCOPED) == 0)
+		add_fence(t, "fence", m.tag_key, m.tag_version);
+	add_authority(t, &m.authority);
+	add(t, " type=%u", m.channel_type);
+	add_id(t, "channel", m.channel);
+	add_id(t, "from", m.from_uid);
+	if (m.sender_gateway != 0)
+		add(t, " session=%" PRIu64 "/%" PRIx64 "/%" PRIu32 ".%" PRIu32, m.sender_gateway,
+			m.sender_boot, m.sender_slot, m.sender_gen);
+	add(t, " stamp=%" PRIu64, m.stamp);
+	add_bytes(t, "payload", m.payload);
+	if (m.uid_count != 0)
+		add(t, " uids=%" PRIu32, m.uid_count);
+	for (uint32_t i = 0; wire_uids_next(&m.uids, &uid); i++) {
+		if (i == ITEMS_MAX) {
+			add(t, " ...");
+			break;
+		}
+		add_id(t, "uid", uid);
+	}
+	return 0;
+}
+
+static int print_task_ack(struct text *t, struct wire_view body)
+{
+	struct wire_task_ack m;
+	const int bad = wire_get_task_ack(body, &m);
+
+	if (bad != 0)
+		return bad;
+	add(t, " task=%" PRIu64 " message=%" PRIu64, m.task_id, m.message_id);
+	add_status(t, m.status);
+	add_fence(t, "fence", m.tag_key, m.tag_version);
+	add(t,
+		" duplicate=%u retry_after_ms=%" PRIu32 " leader=%" PRIu64 " term=%" PRIu64
+		" members=%" PRIu32 " routes=%" PRIu32 " acked=%" PRIu32 " ended=%" PRIu32,
+		m.duplicate, m.retry_after_ms, m.leader, m.term, m.members, m.routes, m.acked,
+		m.ended);
+	return 0;
+}
+
+static int print_tag_get(struct text *t, struct wire_view body)
+{
+	struct wire_tag_get m;
+	const int bad = wire_get_tag_get(body, &m);
+
+	if (bad != 0)
+		return bad;
+	add(t, " request=%" PRIu64 " target=%" PRIu64, m.request_id, m.target);
+	add_fence(t, "fence", m.tag_key, m.tag_version);
+	if (m.have_version != 0)
+		add_fence(t, "have", m.have_key, m.have_version);
+	add_authority(t, &m.authority);
+	add(t, " first=%" PRIu32 " want=%" PRIx64 " body=%" PRIu64 " room=%u flags=%u type=%u",
+		m.first, m.want, m.body_version, m.room, m.flags, m.channel.type);
+	add_id(t, "channel", channel_key_id(&m.channel));
+	return 0;
+}
+
+static int print_tag_part(struct text *t, struct wire_view body)
+{
+	static const char *const ops[] = {"", "member", "denied", "gone"};
+	struct wire_tag_part m;
+	struct wire_part_entry e;
+	const int bad = wire_get_tag_part(body, &m);
+
+	if (bad != 0)
+		return bad;
+	add(t, " request=%" PRIu64, m.request_id);
+	add_status(t, m.status);
+	add_fence(t, "fence", m.tag_key, m.tag_version);
+	add_authority(t, &m.authority);
+	add(t,
+		" base=%" PRIu64 " smv=%" PRIu64 " table=%" PRIu64 " leader=%" PRIu64
+		" part=%" PRIu32 "/%" PRIu32 " members=%" PRIu32 " entries=%u",
+		m.base_version, m.smv, m.table_version, m.leader, m.index, m.count, m.members,
+		m.entries);
+	for (uint32_t i = 0; wire_part_next(&m.body, &e); i++) {
+		if (i == ITEMS_MAX) {
+			add(t, " ...");
+			break;
+		}
+		if (e.op == WIRE_PART_SLOT)
+			add(t, " slot[%" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 "]", e.slot,
+				e.term, e.config_epoch, e.balance_version);
+		else
+			add_id(t, ops[e.op], e.uid);
+	}
+	return 0;
+}
+
+static int print_hint(struct text *t, struct wire_view body)
+{
+	static const char *const ops[] = {"", "dirty", "invalidate", "fence"};
+	struct wire_hint m;
+	const int bad = wire_get_hint(body, &m);
+
+	if (bad != 0)
+		return bad;
+	add(t, " hint=%" PRIu64 " op=%s", m.hint_id, ops[m.op]);
+	if (m.answer) {
+		add_status(t, m.status);
+		add(t, " leader=%" PRIu64, m.leader);
+	}
+	add(t, " commit=%" PRIu64 " smv=%" PRIu64, m.commit, m.smv);
+	add_authority(t, &m.authority);
+	add(t, " type=%u", m.channel.type);
+	add_id(t, "channel", channel_key_id(&m.channel));
+	return 0;
+}
+
+static int print_presence(struct text *t, struct wire_view body)
+{
+	static const char *const states[] = {"", "not_ready", "ready", "complete"};
+	struct wire_presence m;
+	struct wire_presence_range r;
+	const int bad = wire_get_presence(body, &m);
+
+	if (bad != 0)
+		return bad;
+	add(t,
+		" revision=%" PRIu64 " table=%" PRIu64 " hash_slots=%" PRIu32 " stream_seq=%" PRIu64
+		" count=%u",
+		m.revision, m.table_version, m.hash_slots, m.stream_seq, m.count);
+	for (uint32_t i = 0; wire_presence_next(&m.ranges, &r); i++) {
+		if (i == ITEMS_MAX) {
+			add(t, " ...");
+			break;
+		}
+		add(t, " %u-%u:%s slot=%" PRIu32 " term=%" PRIu64, r.first, r.last, states[r.state],
+			r.slot, r.term);
+	}
+	return 0;
+}
+
 static int print_bye(struct text *t, struct wire_view body)
 {
 	(void)t;
@@ -297,6 +473,12 @@ int wire_print(const uint8_t *p, uint32_t len, char *text, size_t size)
 		[WIRE_BYE] = print_bye,
 		[WIRE_PUBLISH] = print_publish,
 		[WIRE_PUBLISH_ACK] = print_publish_ack,
+		[WIRE_TASK] = print_task,
+		[WIRE_TASK_ACK] = print_task_ack,
+		[WIRE_TAG_GET] = print_tag_get,
+		[WIRE_TAG_PART] = print_tag_part,
+		[WIRE_HINT] = print_hint,
+		[WIRE_PRESENCE] = print_presence,
 		[WIRE_PUSH] = print_push,
 		[WIRE_PUSH_ACK] = print_push_ack,
 		[WIRE_RECEIPT] = print_receipt,

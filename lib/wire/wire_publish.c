@@ -24,7 +24,8 @@ struct WIRE_PACKED publish_bytes {
 	uint8_t channel_type;     // 66 1..12
 	uint8_t channel_len;      // 67 1..255
 	uint8_t from_len;         // 68 0..255
-	uint8_t pad[11];          // 69 zero
+	uint8_t forwarded;        // 69 0, 1; 1 never with redirect
+	uint8_t pad[10];          // 70 zero
 };                                // then channel id, from UID, payload
 struct WIRE_PACKED publish_ack_bytes {
 	uint64_t request_id;      //  0
@@ -52,8 +53,8 @@ _Static_assert(sizeof(struct publish_ack_bytes) <= sizeof(struct publish_bytes),
 
 static bool publish_valid(const struct publish_bytes *b)
 {
-	if (b->message_id == 0 || b->ack > WIRE_ACK_CLIENT || b->redirect > 1 ||
-		b->payload_bytes > PAYLOAD_MAX)
+	if (b->message_id == 0 || b->ack > WIRE_ACK_CLIENT || b->redirect > 1 || b->forwarded > 1 ||
+		(b->forwarded && b->redirect) || b->payload_bytes > PAYLOAD_MAX)
 		return false;
 	if (b->channel_type == 0 || b->channel_type > CHANNEL_TYPE_MAX || b->channel_len == 0)
 		return false;
@@ -78,6 +79,7 @@ bool wire_put_publish(struct wire_buf *out, const struct wire_publish *m)
 		.payload_bytes = m->payload.len,
 		.ack = m->ack,
 		.redirect = m->redirect,
+		.forwarded = m->forwarded,
 		.channel_type = m->channel.type,
 		.channel_len = m->channel.len,
 		.from_len = m->from_uid.len,
@@ -131,6 +133,7 @@ static int take_publish(struct wire_view body, struct wire_publish *m, bool whol
 	m->deadline_ms = b.deadline_ms;
 	m->ack = b.ack;
 	m->redirect = b.redirect;
+	m->forwarded = b.forwarded;
 	m->channel.type = b.channel_type;
 	m->channel.len = b.channel_len;
 	m->tail = (struct wire_view){.p = at, .len = rest};

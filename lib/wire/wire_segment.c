@@ -7,7 +7,7 @@
 // clang-format off
 struct WIRE_PACKED segment_bytes {
 	uint32_t frame_id;  //  0 of the sender's lane
-	uint8_t type;       //  4 WIRE_PUBLISH, WIRE_PUSH
+	uint8_t type;       //  4 WIRE_PUBLISH, WIRE_PUSH, WIRE_TASK
 	uint8_t attempt;    //  5 0 first; sent again: how often before
 	uint16_t zero6;     //  6
 	uint16_t index;     //  8 < count
@@ -27,7 +27,7 @@ static bool segment_valid(const struct wire_segment *m)
 	const uint32_t part = m->part.len;
 	uint32_t size;
 
-	if (m->type != WIRE_PUBLISH && m->type != WIRE_PUSH)
+	if (m->type != WIRE_PUBLISH && m->type != WIRE_PUSH && m->type != WIRE_TASK)
 		return false;
 	if (m->count < 2 || m->count > FRAME_SEGMENTS_MAX || m->index >= m->count)
 		return false;

@@ -79,9 +79,8 @@ _Static_assert(sizeof(struct announce_ack_bytes) <= sizeof(struct announce_bytes
 
 static bool hello_valid(const struct wire_hello *m)
 {
-	return (m->role == WIRE_ROLE_PUBLISHER || m->role == WIRE_ROLE_GATEWAY) &&
-	       m->version_min >= 1 && m->version_min <= m->version_max && m->mtu >= MTU_MIN &&
-	       m->mtu <= MTU_MAX;
+	return m->role >= WIRE_ROLE_PUBLISHER && m->role <= WIRE_ROLE_NODE && m->version_min >= 1 &&
+	       m->version_min <= m->version_max && m->mtu >= MTU_MIN && m->mtu <= MTU_MAX;
 }
 
 bool wire_put_hello(struct wire_buf *out, const struct wire_hello *m)

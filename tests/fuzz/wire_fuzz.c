@@ -8,7 +8,7 @@
 
 #include "wire_auth.h"
 #include "wire_frame.h"
-#include "wire.h"
+#include "wire_node.h"
 
 #define REQUIRE(x) \
 	do { \
@@ -49,6 +49,10 @@ ROUND_TRIP(publish_ack)
 ROUND_TRIP(push_ack)
 ROUND_TRIP(receipt)
 ROUND_TRIP(segment)
+ROUND_TRIP(task)
+ROUND_TRIP(task_ack)
+ROUND_TRIP(tag_get)
+ROUND_TRIP(hint)
 
 static void try_announce(struct wire_view body)
 {
@@ -96,6 +100,49 @@ static void try_push(struct wire_view body)
 	same(&out, body);
 }
 
+// Whole, and entry by entry.
+static void try_tag_part(struct wire_view body)
+{
+	struct wire_tag_part m;
+	struct wire_part_entry e;
+	struct wire_buf out = fresh();
+	struct wire_view rest;
+	uint32_t n = 0;
+	bool unknown;
+
+	if (wire_get_tag_part(body, &m) != 0)
+		return;
+	REQUIRE(wire_put_tag_part(&out, &m));
+	same(&out, body);
+	out = fresh();
+	rest = m.body;
+	while (wire_part_next(&rest, &e)) {
+		REQUIRE(wire_part_add(&out, &e));
+		n++;
+	}
+	REQUIRE(n == m.entries && rest.len == 0);
+	same(&out, m.body);
+	REQUIRE(wire_pull_status(m.status, &unknown) < WIRE_STATUS_COUNT);
+}
+
+static void try_presence(struct wire_view body)
+{
+	struct wire_presence m;
+	struct wire_presence_range r;
+	struct wire_buf out = fresh();
+	uint32_t n = 0;
+
+	if (wire_get_presence(body, &m) != 0)
+		return;
+	REQUIRE(wire_presence_begin(&out, &m));
+	while (wire_presence_next(&m.ranges, &r)) {
+		REQUIRE(wire_presence_add(&out, &r));
+		n++;
+	}
+	REQUIRE(n == m.count && m.ranges.len == 0);
+	same(&out, body);
+}
+
 static void try_bye(struct wire_view body)
 {
 	(void)body;
@@ -111,6 +158,12 @@ static void (*const tries[])(struct wire_view) = {
 	[WIRE_BYE] = try_bye,
 	[WIRE_PUBLISH] = try_publish,
 	[WIRE_PUBLISH_ACK] = try_publish_ack,
+	[WIRE_TASK] = try_task,
+	[WIRE_TASK_ACK] = try_task_ack,
+	[WIRE_TAG_GET] = try_tag_get,
+	[WIRE_TAG_PART] = try_tag_part,
+	[WIRE_HINT] = try_hint,
+	[WIRE_PRESENCE] = try_presence,
 	[WIRE_PUSH] = try_push,
 	[WIRE_PUSH_ACK] = try_push_ack,
 	[WIRE_RECEIPT] = try_receipt,

@@ -136,6 +136,7 @@ int main(int argc, char **argv)
 		fclose(f);
 	}
 	return write_segmented(argv[1], S_PUBLISH, "publish_in_segments") ||
+	       write_segmented(argv[1], S_TASK, "task_in_segments") ||
 	       write_segmented(argv[1], S_PUSH, "push_in_segments") ||
 	       (argc == 3 && write_client(argv[2]));
 }

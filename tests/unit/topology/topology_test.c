@@ -126,6 +126,77 @@ static void an_unknown_leader_equals_nothing_not_even_itself(void **state)
 	assert_false(topology_ref_current(&ref, &t));
 }
 
+static void config_epoch_0_is_an_absent_assignment(void **state)
+{
+	static struct topology t;
+	static struct topology_ref ref;
+
+	(void)state;
+	topology_init(&t, 256, 10, 7);
+	topology_ref_begin(&ref, &t);
+	assert_int_equal(topology_ref_add(&ref, &t, 4), 0);
+	t.slot[3].config_epoch = ref.slot[0].config_epoch = 0;
+	assert_false(topology_ref_current(&ref, &t));
+	assert_int_equal(topology_ref_add(&ref, &t, 5), 0);
+	t.slot[4].term = 0;
+	assert_null(topology_slot_known(&t, 5));
+}
+
+static void references_are_equal_only_as_a_whole(void **state)
+{
+	static struct topology t;
+	static struct topology_ref a, b;
+
+	(void)state;
+	topology_init(&t, 256, 10, 7);
+	topology_ref_begin(&a, &t);
+	assert_int_equal(topology_ref_add(&a, &t, 4), 0);
+	assert_int_equal(topology_ref_add(&a, &t, 6), 0);
+	b = a;
+	assert_true(topology_ref_equal(&a, &b));
+	b.count = 1;  // a part of the set is not the set
+	assert_false(topology_ref_equal(&a, &b));
+	assert_false(topology_ref_equal(&b, &a));
+	b = a, b.slot[1].slot = 7;
+	assert_false(topology_ref_equal(&a, &b));
+	b = a, b.version++;
+	assert_false(topology_ref_equal(&a, &b));
+	b = a, b.slot[0].leader = 8;
+	assert_false(topology_ref_equal(&a, &b));
+	b = a, b.slot[0].term++;
+	assert_false(topology_ref_equal(&a, &b));
+	b = a, b.slot[0].config_epoch++;
+	assert_false(topology_ref_equal(&a, &b));
+	b = a, b.slot[0].balance_version++;
+	assert_false(topology_ref_equal(&a, &b));
+	b = a, a.slot[1].leader = b.slot[1].leader = 0;
+	assert_false(topology_ref_equal(&a, &b));
+	a.count = b.count = 0;
+	assert_true(topology_ref_equal(&a, &b));
+	a.version = b.version = 0;
+	assert_false(topology_ref_equal(&a, &b));
+}
+
+static void told_assignments_come_in_order_and_known(void **state)
+{
+	struct topology_slot s = {.slot = 3, .leader = 1, .term = 1, .config_epoch = 1};
+	static struct topology_ref ref;
+
+	(void)state;
+	ref.version = 1;
+	assert_int_equal(topology_ref_push(&ref, &s), 0);
+	assert_int_equal(topology_ref_push(&ref, &s), -EINVAL);
+	s.slot = 2;
+	assert_int_equal(topology_ref_push(&ref, &s), -EINVAL);
+	s.slot = TOPOLOGY_SLOTS_MAX + 1;
+	assert_int_equal(topology_ref_push(&ref, &s), -EINVAL);
+	s.slot = 4, s.leader = 0;
+	assert_int_equal(topology_ref_push(&ref, &s), -EINVAL);
+	s.leader = 1;
+	assert_int_equal(topology_ref_push(&ref, &s), 0);
+	assert_int_equal(ref.count, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -135,6 +206,9 @@ int main(void)
 		cmocka_unit_test(a_reference_holds_each_slot_once_in_order),
 		cmocka_unit_test(each_part_of_the_shape_counts_and_unrelated_slots_do_not),
 		cmocka_unit_test(an_unknown_leader_equals_nothing_not_even_itself),
+		cmocka_unit_test(config_epoch_0_is_an_absent_assignment),
+		cmocka_unit_test(references_are_equal_only_as_a_whole),
+		cmocka_unit_test(told_assignments_come_in_order_and_known),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,6 +29,26 @@ static void every_message_prints_its_fields(void **state)
 		{S_PUSH_ACK, "accepted=2 retryable=2 dropped=1 1 4 0"},
 		{S_RECEIPT, "first=8 bits=2[0580]"},
 		{S_SEGMENT, "frame=41 of=PUSH part=2/3 offset=40 total=47"},
+		{S_TASK, "TASK sender=2/3 lane=1 seq=4 bytes=200 task=51 message=12 seq=7 target=4"
+			 " attempt=1 ack=client deadline_ms=1500"
+			 " fence=0102030405060708090a0b0c0d0e0f10.900 slot=3 term=9 epochs=2.5"
+			 " type=2 channel=\"room\" from=\"alice\" session=21/16/23.24"},
+		{S_SCOPED_TASK, "deadline_ms=0 slot=3 term=9 type=8"},
+		{S_SCOPED_TASK, "payload=2[6869] uids=2 uid=\"u1\" uid=\"u2\""},
+		{S_TASK_ACK, "task=51 message=12 status=completed"
+			     " fence=0102030405060708090a0b0c0d0e0f10.899 duplicate=1"},
+		{S_TAG_GET, "request=61 target=4 fence=0102030405060708090a0b0c0d0e0f10.900"
+			    " have=0102030405060708090a0b0c0d0e0f10.890 slot=3 term=9 epochs=2.5"
+			    " first=64 want=8000000000000003 body=901 room=1416 flags=3 type=2"},
+		{S_TAG_PART, "base=0 smv=77 table=6 leader=0 part=1/3 members=33000 entries=3"
+			     " slot[3 9 1 4] member=\"alice\" denied=\"\\x00\\xff\\x22\""},
+		{S_DELTA_PART, "base=890 smv=77 table=6 leader=0 part=1/3 members=33000 entries=2"
+			       " gone=\"alice\" member=\"bob\""},
+		{S_HINT,
+			"hint=71 op=invalidate commit=1000 smv=77 slot=3 term=9 epochs=2.5 type=2"},
+		{S_HINT_ANSWER, "hint=71 op=fence status=not_leader leader=3 commit=999"},
+		{S_PRESENCE, "revision=88 table=6 hash_slots=256 stream_seq=5 count=2"
+			     " 0-25:not_ready slot=1 term=9 255-255:complete slot=10 term=2"},
 	};
 
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {

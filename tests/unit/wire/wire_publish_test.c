@@ -86,7 +86,10 @@ static void bad_publish_fields_are_refused(void **state)
 		{"channel longer", 67, 1, 5, CTR_DROP_SHORT},
 		{"channel shorter", 67, 1, 3, CTR_DROP_LENGTH},
 		{"from longer", 68, 1, 255, CTR_DROP_SHORT},
-		{"padding", 69, 1, 1, CTR_DROP_FIELD},
+		{"forwarded and redirect", 69, 1, 1, CTR_DROP_FIELD},
+		{"forwarded 2", 69, 1, 2, CTR_DROP_FIELD},
+		{"forwarded", 65, 5, UINT64_C(0x0105040200), 0},
+		{"padding", 70, 1, 1, CTR_DROP_FIELD},
 		{"padding", 79, 1, 1, CTR_DROP_FIELD},
 	};
 

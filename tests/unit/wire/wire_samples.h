@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "wire.h"
+#include "wire_node.h"
 
 #define SAMPLE_MAX 4096u
 
@@ -232,6 +232,189 @@ static bool sample_segment(struct wire_buf *out)
 				     });
 }
 
+static const struct wire_authority sample_authority = {3, 9, 2, 5};
+
+static bool sample_task(struct wire_buf *out)
+{
+	return wire_put_task(
+		out, &(struct wire_task){
+			     .task_id = 51,
+			     .message_id = 12,
+			     .seq = 7,
+			     .stamp = 13,
+			     .tag_key = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+			     .tag_version = 900,
+			     .target = 4,
+			     .authority = sample_authority,
+			     .deadline_ms = 1500,
+			     .ack = WIRE_ACK_CLIENT,
+			     .attempt = 1,
+			     .channel_type = CHANNEL_GROUP,
+			     .channel = id_view_of("room", 4),
+			     .from_uid = id_view_of("alice", 5),
+			     .sender_gateway = 21,
+			     .sender_boot = 22,
+			     .sender_slot = 23,
+			     .sender_gen = 24,
+			     .payload = {.p = (const uint8_t *)"hello, room", .len = 11},
+		     });
+}
+
+// To an explicit set; no tag.
+static bool sample_scoped_task(struct wire_buf *out)
+{
+	return wire_put_task(out, &(struct wire_task){
+					  .task_id = 52,
+					  .message_id = 12,
+					  .seq = 8,
+					  .target = 4,
+					  .authority = {3, 9, 0, 0},
+					  .flags = WIRE_TASK_SCOPED,
+					  .channel_type = CHANNEL_TEMP,
+					  .channel = id_view_of("17922244540036557902____cmd", 27),
+					  .payload = {.p = (const uint8_t *)"hi", .len = 2},
+					  .uid_count = 2,
+					  .uids = {.p = (const uint8_t *)"\2u1\2u2", .len = 6},
+				  });
+}
+
+static bool sample_task_ack(struct wire_buf *out)
+{
+	return wire_put_task_ack(
+		out, &(struct wire_task_ack){
+			     .task_id = 51,
+			     .message_id = 12,
+			     .status = WIRE_COMPLETED,
+			     .duplicate = 1,
+			     .retry_after_ms = 20,
+			     .tag_key = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+			     .tag_version = 899,
+			     .leader = 2,
+			     .term = 9,
+			     .members = 1000,
+			     .routes = 1200,
+			     .acked = 1100,
+			     .ended = 100,
+		     });
+}
+
+static bool sample_tag_get(struct wire_buf *out)
+{
+	struct wire_tag_get m = {
+		.request_id = 61,
+		.target = 4,
+		.tag_key = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+		.tag_version = 900,
+		.have_key = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+		.have_version = 890,
+		.body_version = 901,
+		.authority = sample_authority,
+		.first = 64,
+		.want = 0x8000000000000003u,
+		.room = 1416,
+		.flags = WIRE_TAG_GET_DELTA | WIRE_TAG_GET_PIN,
+	};
+
+	if (channel_key_set(&m.channel, CHANNEL_GROUP, "room", 4) != 0)
+		return false;
+	return wire_put_tag_get(out, &m);
+}
+
+static bool sample_part(
+	struct wire_buf *out, const struct wire_part_entry *e, uint16_t entries, uint64_t base)
+{
+	uint8_t body[256];
+	struct wire_buf b = {.p = body, .cap = sizeof(body), .ok = true};
+
+	for (uint32_t i = 0; i < entries; i++)
+		if (!wire_part_add(&b, &e[i]))
+			return false;
+	return wire_put_tag_part(
+		out, &(struct wire_tag_part){
+			     .request_id = 61,
+			     .status = WIRE_OK,
+			     .tag_key = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+			     .tag_version = 901,
+			     .base_version = base,
+			     .smv = 77,
+			     .table_version = 6,
+			     .authority = sample_authority,
+			     .index = 1,
+			     .count = 3,
+			     .members = 33000,
+			     .entries = entries,
+			     .body = {.p = body, .len = b.len},
+		     });
+}
+
+static bool sample_tag_part(struct wire_buf *out)
+{
+	const struct wire_part_entry e[] = {
+		{.op = WIRE_PART_SLOT,
+			.slot = 3,
+			.term = 9,
+			.config_epoch = 1,
+			.balance_version = 4},
+		{.op = WIRE_PART_MEMBER, .uid = id_view_of("alice", 5)},
+		{.op = WIRE_PART_DENIED, .uid = id_view_of("\0\xff\"", 3)},
+	};
+
+	return sample_part(out, e, 3, 0);
+}
+
+static bool sample_delta_part(struct wire_buf *out)
+{
+	const struct wire_part_entry e[] = {
+		{.op = WIRE_PART_GONE, .uid = id_view_of("alice", 5)},
+		{.op = WIRE_PART_MEMBER, .uid = id_view_of("bob", 3)},
+	};
+
+	return sample_part(out, e, 2, 890);
+}
+
+static bool sample_hint(struct wire_buf *out)
+{
+	struct wire_hint m = {
+		.hint_id = 71,
+		.op = WIRE_HINT_INVALIDATE,
+		.commit = 1000,
+		.smv = 77,
+		.authority = sample_authority,
+	};
+
+	if (channel_key_set(&m.channel, CHANNEL_GROUP, "room", 4) != 0)
+		return false;
+	return wire_put_hint(out, &m);
+}
+
+static bool sample_hint_answer(struct wire_buf *out)
+{
+	struct wire_hint m = {
+		.hint_id = 71,
+		.op = WIRE_HINT_FENCE,
+		.answer = 1,
+		.status = WIRE_NOT_LEADER,
+		.commit = 999,
+		.leader = 3,
+	};
+
+	if (channel_key_set(&m.channel, CHANNEL_GROUP, "room", 4) != 0)
+		return false;
+	return wire_put_hint(out, &m);
+}
+
+static bool sample_presence(struct wire_buf *out)
+{
+	return wire_presence_begin(out, &(struct wire_presence){.revision = 88,
+						.table_version = 6,
+						.stream_seq = 5,
+						.hash_slots = 256}) &&
+	       wire_presence_add(
+		       out, &(struct wire_presence_range){0, 25, 1, 9, WIRE_PRESENCE_NOT_READY}) &&
+	       wire_presence_add(
+		       out, &(struct wire_presence_range){255, 255, 10, 2, WIRE_PRESENCE_COMPLETE});
+}
+
 static bool sample_bye(struct wire_buf *out)
 {
 	(void)out;
@@ -256,6 +439,12 @@ SAMPLE_PARSE(push)
 SAMPLE_PARSE(push_ack)
 SAMPLE_PARSE(receipt)
 SAMPLE_PARSE(segment)
+SAMPLE_PARSE(task)
+SAMPLE_PARSE(task_ack)
+SAMPLE_PARSE(tag_get)
+SAMPLE_PARSE(tag_part)
+SAMPLE_PARSE(hint)
+SAMPLE_PARSE(presence)
 
 static int parse_bye(struct wire_view body)
 {
@@ -277,6 +466,15 @@ enum sample_id {
 	S_PUSH_ACK,
 	S_RECEIPT,
 	S_SEGMENT,
+	S_TASK,
+	S_SCOPED_TASK,
+	S_TASK_ACK,
+	S_TAG_GET,
+	S_TAG_PART,
+	S_DELTA_PART,
+	S_HINT,
+	S_HINT_ANSWER,
+	S_PRESENCE,
 	S_COUNT
 };
 static const struct sample samples[S_COUNT] = {
@@ -295,6 +493,15 @@ static const struct sample samples[S_COUNT] = {
 	[S_PUSH_ACK] = {"push_ack", WIRE_PUSH_ACK, sample_push_ack, parse_push_ack},
 	[S_RECEIPT] = {"receipt", WIRE_RECEIPT, sample_receipt, parse_receipt},
 	[S_SEGMENT] = {"segment", WIRE_SEGMENT, sample_segment, parse_segment},
+	[S_TASK] = {"task", WIRE_TASK, sample_task, parse_task},
+	[S_SCOPED_TASK] = {"scoped_task", WIRE_TASK, sample_scoped_task, parse_task},
+	[S_TASK_ACK] = {"task_ack", WIRE_TASK_ACK, sample_task_ack, parse_task_ack},
+	[S_TAG_GET] = {"tag_get", WIRE_TAG_GET, sample_tag_get, parse_tag_get},
+	[S_TAG_PART] = {"tag_part", WIRE_TAG_PART, sample_tag_part, parse_tag_part},
+	[S_DELTA_PART] = {"delta_part", WIRE_TAG_PART, sample_delta_part, parse_tag_part},
+	[S_HINT] = {"hint", WIRE_HINT, sample_hint, parse_hint},
+	[S_HINT_ANSWER] = {"hint_answer", WIRE_HINT, sample_hint_answer, parse_hint},
+	[S_PRESENCE] = {"presence", WIRE_PRESENCE, sample_presence, parse_presence},
 };
 
 // Builds a sample body. Returns: its bytes.

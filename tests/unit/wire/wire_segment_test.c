@@ -26,10 +26,11 @@ static void bad_segment_fields_are_refused(void **state)
 	static const struct patch patches[] = {
 		{"frame id 0", 0, 4, 0, 0},
 		{"type publish", 4, 1, WIRE_PUBLISH, 0},
+		{"type task", 4, 1, WIRE_TASK, 0},
 		{"type 0", 4, 1, 0, CTR_DROP_FIELD},
 		{"a segment in a segment", 4, 1, WIRE_SEGMENT, CTR_DROP_FIELD},
 		{"type ack", 4, 1, WIRE_PUSH_ACK, CTR_DROP_FIELD},
-		{"reserved 5", 5, 1, 1, CTR_DROP_FIELD},
+		{"attempt", 5, 1, 255, 0},
 		{"reserved 6", 6, 2, 1, CTR_DROP_FIELD},
 		{"index 1", 8, 2, 1, CTR_DROP_FIELD},
 		{"index count", 8, 2, 3, CTR_DROP_FIELD},

@@ -22,8 +22,9 @@ static void bad_hello_fields_are_refused(void **state)
 {
 	static const struct patch patches[] = {
 		{"role 0", 0, 1, 0, CTR_DROP_FIELD},
-		{"role 3", 0, 1, 3, CTR_DROP_FIELD},
 		{"role publisher", 0, 1, 1, 0},
+		{"role node", 0, 1, 3, 0},
+		{"role 4", 0, 1, 4, CTR_DROP_FIELD},
 		{"version 0", 1, 1, 0, CTR_DROP_FIELD},
 		{"versions upside down", 1, 1, 4, CTR_DROP_FIELD},
 		{"one version", 1, 1, 3, 0},
