@@ -33,8 +33,12 @@ int guard_send(struct raft_io *io, struct raft_io_send *req, const struct raft_m
 	}
 	if (message->type == RAFT_IO_APPEND_ENTRIES_RESULT && guard_acts(g, GUARD_MATCH) &&
 		result->rejected == 0) {
-		const uint64_t match = g->match_term == result->term ? g->match_index : 0;
+		uint64_t match = g->match_term == result->term ? g->match_index : 0;
 
+		// The library loses count of what is stored when the end of a write comes after the cut of
+		// what it wrote: it then says that all before it is, also what replaced it and is not yet.
+		if (match > g->stored_index)
+			match = g->stored_index;
 		if (result->last_log_index > match) {
 			result->last_log_index = match;
 			g->stats.clamped_results++;
