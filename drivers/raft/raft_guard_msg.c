@@ -35,8 +35,7 @@ int guard_send(struct raft_io *io, struct raft_io_send *req, const struct raft_m
 		result->rejected == 0) {
 		uint64_t match = g->match_term == result->term ? g->match_index : 0;
 
-		// The library loses count of what is stored when the end of a write comes after the cut of
-		// what it wrote: it then says that all before it is, also what replaced it and is not yet.
+		// The library may take for stored what is on its way (append_done).
 		if (match > g->stored_index)
 			match = g->stored_index;
 		if (result->last_log_index > match) {
