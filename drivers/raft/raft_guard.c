@@ -50,6 +50,10 @@ static void append_done(struct raft_io_append *req, int status)
 	if (status == 0 && g->rolled_back)
 		g->hooks->fault(g->ctx, GUARD_ROLLBACK, 0, "a configuration was taken back");
 	a->outer->cb(a->outer, status);
+	// The library counts entries, not indexes: those that were cut off and came back while their first
+	// write was on its way it counts twice, and would take what is in flight for stored from then on.
+	if (guard_acts(g, GUARD_MATCH) && g->raft->last_stored > g->stored_index)
+		g->raft->last_stored = g->stored_index;
 	free(a);
 	guard_deliver(g);
 	guard_look(g);

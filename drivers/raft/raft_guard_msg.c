@@ -33,8 +33,11 @@ int guard_send(struct raft_io *io, struct raft_io_send *req, const struct raft_m
 	}
 	if (message->type == RAFT_IO_APPEND_ENTRIES_RESULT && guard_acts(g, GUARD_MATCH) &&
 		result->rejected == 0) {
-		const uint64_t match = g->match_term == result->term ? g->match_index : 0;
+		uint64_t match = g->match_term == result->term ? g->match_index : 0;
 
+		// The library may take for stored what is on its way (append_done).
+		if (match > g->stored_index)
+			match = g->stored_index;
 		if (result->last_log_index > match) {
 			result->last_log_index = match;
 			g->stats.clamped_results++;

@@ -395,6 +395,37 @@ static void an_answer_goes_no_further_than_what_this_leader_showed(void **state)
 	assert_int_equal(sent.append_entries_result.last_log_index, 0);
 }
 
+static void an_answer_goes_no_further_than_what_is_stored(void **state)
+{
+	struct raft_message message = {
+		.type = RAFT_IO_APPEND_ENTRIES, .append_entries = {.term = 6}};
+	struct raft_io_append *first;
+	struct raft_entry entry = {.term = 6};
+
+	(void)state;
+	raft.current_term = 6;
+	raft.log.snapshot.last_index = 7;
+	raft.log.snapshot.last_term = 4;
+	append(3, 5, RAFT_COMMAND);  // 11..13, on their way to the disk
+	first = append_req;
+	// The next leader has others from 8 on.
+	message.append_entries.prev_log_index = 7;
+	message.append_entries.prev_log_term = 4;
+	message.append_entries.entries = &entry;
+	message.append_entries.n_entries = 1;
+	inner_recv(&inner, &message);
+	assert_int_equal(g.io.truncate(&g.io, 8), 0);
+	append(3, 6, RAFT_COMMAND);  // 8..10
+	g.match_index = 10;
+	append_cb(first, 0);
+	// The library takes the end of the first write for word that 8 to 10 are stored.
+	answer(6, 0, 10);
+	assert_int_equal(sent.append_entries_result.last_log_index, 7);
+	append_cb(append_req, 0);
+	answer(6, 0, 10);
+	assert_int_equal(sent.append_entries_result.last_log_index, 10);
+}
+
 // --- over the fixture ---------------------------------------------------------------------------------------
 
 static void step_down(struct cluster *c, uint32_t i)
@@ -573,6 +604,7 @@ int main(void)
 		T(a_library_that_gave_up_is_a_fault),
 		T(a_leaders_commit_is_believed_up_to_its_message),
 		T(an_answer_goes_no_further_than_what_this_leader_showed),
+		T(an_answer_goes_no_further_than_what_is_stored),
 		cmocka_unit_test(g4_a_change_taken_back_ends_the_process),
 		cmocka_unit_test(g4_also_behind_a_snapshot_where_the_library_falls_over),
 		cmocka_unit_test(gt_an_only_voter_leads_in_a_term_of_its_own),
