@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 // Splits members by owner node, and keeps one body per node through edits. Control core.
+// One file because building and editing share the grouping by owner and the making of bodies, and
+// neither is of use without the other.
 #include "tag_part.h"
 
 #include <errno.h>
