@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base_file.h"
 #include "base_log.h"
 #include "base_time.h"
 #include "metad.h"
@@ -51,23 +52,10 @@ static int walk_write(void *ctx, const uint8_t *bytes, uint64_t len)
 	return 0;
 }
 
-static int sync_folder(const char *path)
-{
-	char copy[PATH_BYTES];
-	int fd, rc;
-
-	strcpy(copy, path);
-	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	rc = fsync(fd) != 0 ? -errno : 0;
-	close(fd);
-	return rc;
-}
-
 // The file appears whole and durable, or not at all.
 static int write_file(struct walk *walk, const struct cons_sink *sink)
 {
+	char folder[PATH_BYTES];
 	int rc;
 
 	walk->fd = open(walk->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -81,7 +69,8 @@ static int write_file(struct walk *walk, const struct cons_sink *sink)
 		rc = -errno;
 	if (rc != 0)
 		unlink(walk->part);
-	return rc != 0 ? rc : sync_folder(walk->path);
+	strcpy(folder, walk->path);
+	return rc != 0 ? rc : file_sync_folder(dirname(folder));
 }
 
 static void walk_run(struct meta_job *job)

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base_file.h"
+
 #define DIR_BYTES 512u
 #define RESTORE_TERM 1u  // that of a bootstrap
 #define META_HEADER \
@@ -100,18 +102,6 @@ static int put_in_place(const char *dir, const char *part, const char *name)
 	return rename(from, to) != 0 ? -errno : 0;
 }
 
-static int sync_folder(const char *dir)
-{
-	const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int rc;
-
-	if (fd < 0)
-		return -errno;
-	rc = fsync(fd) != 0 ? -errno : 0;
-	close(fd);
-	return rc;
-}
-
 // In this order: what an end in between leaves is refused at the next start, never taken for a new group.
 enum raft_cons_refusal raft_cons_restore(struct raft_cons *c, uint64_t index, const char **why)
 {
@@ -128,14 +118,14 @@ enum raft_cons_refusal raft_cons_restore(struct raft_cons *c, uint64_t index, co
 	if (rc == 0)
 		rc = put_in_place(c->dir, PART_META, meta);
 	if (rc == 0)
-		rc = sync_folder(c->dir);
+		rc = file_sync_folder(c->dir);
 	if (rc != 0)
 		return core_refuse(c, RAFT_REFUSED_FAULT, why, "%s: %s", c->dir, strerror(-rc));
 	refusal = raft_cons_bootstrap(c, why);
 	if (refusal != RAFT_REFUSED_NOT)
 		return refusal;
 	snprintf(path, sizeof(path), "%s/%s", c->dir, FIRST_SEGMENT);
-	rc = unlink(path) != 0 ? -errno : sync_folder(c->dir);
+	rc = unlink(path) != 0 ? -errno : file_sync_folder(c->dir);
 	if (rc != 0)
 		return core_refuse(c, RAFT_REFUSED_FAULT, why, "%s: %s", path, strerror(-rc));
 	return RAFT_REFUSED_NOT;

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base_file.h"
+
 #define SLOTS 2u
 #define MAGIC UINT64_C(0x3152414345444953)  // "SIDECAR1"
 
@@ -42,19 +44,6 @@ static bool valid(const struct slot *slot)
 static void path_of(char *path, size_t size, const char *dir)
 {
 	snprintf(path, size, "%s/sidecar", dir);
-}
-
-static int sync_dir(const char *dir)
-{
-	const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int rc = 0;
-
-	if (fd < 0)
-		return -errno;
-	if (fsync(fd) != 0)
-		rc = -errno;
-	close(fd);
-	return rc;
 }
 
 int sidecar_open(struct raft_sidecar *s, const char *dir)
@@ -153,7 +142,7 @@ int sidecar_create(struct raft_sidecar *s, const char *dir, const struct sidecar
 	if (rc == 0 && rename(fresh, path) != 0)
 		rc = -errno;
 	if (rc == 0)
-		rc = sync_dir(dir);
+		rc = file_sync_folder(dir);
 	if (rc != 0) {
 		unlink(fresh);
 		sidecar_close(s);

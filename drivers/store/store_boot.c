@@ -11,23 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base_file.h"
 #include "store_gen_pvt.h"
 
 static int path_of(char *path, uint32_t cap, const char *dir, const char *name)
 {
 	return snprintf(path, cap, "%s/%s", dir, name) >= (int)cap ? -ENAMETOOLONG : 0;
-}
-
-int dir_sync(const char *dir)
-{
-	const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int rc;
-
-	if (fd < 0)
-		return -errno;
-	rc = fsync(fd) != 0 ? -errno : 0;
-	close(fd);
-	return rc;
 }
 
 static int write_all(const char *path, const char *text)
@@ -61,7 +50,7 @@ int file_replace(const char *dir, const char *name, const char *text)
 		unlink(new_path);
 		return rc;
 	}
-	return dir_sync(dir);
+	return file_sync_folder(dir);
 }
 
 int file_read(const char *dir, const char *name, char *text, uint32_t cap)

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base_file.h"
 #include "base_log.h"
 #include "store_gen_pvt.h"
 
@@ -130,7 +131,7 @@ static int open_number(struct store_gen *g, bool fresh, const char **why)
 	if (rc == 0)
 		rc = boot_save(path, g->sync ? BOOT_SYNC : BOOT_DIRTY, g->boot_id);
 	if (rc == 0 && fresh)
-		rc = dir_sync(path);
+		rc = file_sync_folder(path);
 	if (rc != 0 && g->db != NULL) {
 		store_lmdb_close(g->db);
 		g->db = NULL;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base_file.h"
 #include "store_gen_pvt.h"
 #include "store_snapshot.h"
 
@@ -110,7 +111,7 @@ static int step_sync(struct store_gen_load *l)
 	if (rc == 0)
 		rc = boot_save(l->path, g->sync ? BOOT_SYNC : BOOT_DIRTY, g->boot_id);
 	if (rc == 0)
-		rc = dir_sync(g->dir);
+		rc = file_sync_folder(g->dir);
 	l->phase = LOAD_PUBLISH;
 	return rc;
 }

@@ -31,7 +31,6 @@ enum boot_state {
 int file_replace(const char *dir, const char *name, const char *text);
 // Reads a small file. Returns: bytes, text ends with a 0; -errno.
 int file_read(const char *dir, const char *name, char *text, uint32_t cap);
-int dir_sync(const char *dir);
 // Removes a folder and the files in it. Absent: 0.
 int dir_remove(const char *dir);
 // Takes a folder DIR/<number> out of sight, then removes it.
