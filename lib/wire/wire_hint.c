@@ -89,18 +89,16 @@ bool wire_put_hint(struct wire_buf *out, const struct wire_hint *m)
 int wire_get_hint(struct wire_view body, struct wire_hint *m)
 {
 	struct hint_bytes b;
-	uint32_t rest;
+	int drop;
 
 	if (body.len < sizeof(b))
 		return CTR_DROP_SHORT;
 	memcpy(&b, body.p, sizeof(b));
 	if (!hint_valid(&b) || b.zero66 != 0 || b.zero68 != 0)
 		return CTR_DROP_FIELD;
-	rest = body.len - (uint32_t)sizeof(b);
-	if (rest < b.channel_len)
-		return CTR_DROP_SHORT;
-	if (rest > b.channel_len)
-		return CTR_DROP_LENGTH;
+	drop = wire_rest(body, (uint32_t)sizeof(b), b.channel_len);
+	if (drop != 0)
+		return drop;
 	m->hint_id = b.hint_id;
 	m->op = b.op;
 	m->answer = b.answer;
@@ -188,7 +186,7 @@ bool wire_presence_next(struct wire_view *ranges, struct wire_presence_range *ra
 int wire_get_presence(struct wire_view body, struct wire_presence *m)
 {
 	struct presence_bytes b;
-	uint32_t rest;
+	int drop;
 
 	if (body.len < sizeof(b))
 		return CTR_DROP_SHORT;
@@ -196,11 +194,9 @@ int wire_get_presence(struct wire_view body, struct wire_presence *m)
 	if (b.table_version == 0 || b.hash_slots == 0 || b.hash_slots > HASH_SLOTS_MAX ||
 		b.count == 0 || b.zero30 != 0)
 		return CTR_DROP_FIELD;
-	rest = body.len - (uint32_t)sizeof(b);
-	if (rest < b.count * WIRE_PRESENCE_RANGE_BYTES)
-		return CTR_DROP_SHORT;
-	if (rest > b.count * WIRE_PRESENCE_RANGE_BYTES)
-		return CTR_DROP_LENGTH;
+	drop = wire_rest(body, (uint32_t)sizeof(b), b.count * WIRE_PRESENCE_RANGE_BYTES);
+	if (drop != 0)
+		return drop;
 	for (uint32_t i = 0; i < b.count; i++) {
 		struct range_bytes r;
 
@@ -214,7 +210,7 @@ int wire_get_presence(struct wire_view body, struct wire_presence *m)
 		.stream_seq = b.stream_seq,
 		.hash_slots = b.hash_slots,
 		.count = b.count,
-		.ranges = {.p = body.p + sizeof(b), .len = rest},
+		.ranges = {.p = body.p + sizeof(b), .len = b.count * WIRE_PRESENCE_RANGE_BYTES},
 	};
 	return 0;
 }

@@ -107,18 +107,16 @@ bool wire_put_tag_get(struct wire_buf *out, const struct wire_tag_get *m)
 int wire_get_tag_get(struct wire_view body, struct wire_tag_get *m)
 {
 	struct tag_get_bytes b;
-	uint32_t rest;
+	int drop;
 
 	if (body.len < sizeof(b))
 		return CTR_DROP_SHORT;
 	memcpy(&b, body.p, sizeof(b));
 	if (!tag_get_valid(&b) || !wire_all_zero(b.pad, sizeof(b.pad)))
 		return CTR_DROP_FIELD;
-	rest = body.len - (uint32_t)sizeof(b);
-	if (rest < b.channel_len)
-		return CTR_DROP_SHORT;
-	if (rest > b.channel_len)
-		return CTR_DROP_LENGTH;
+	drop = wire_rest(body, (uint32_t)sizeof(b), b.channel_len);
+	if (drop != 0)
+		return drop;
 	m->request_id = b.request_id;
 	m->target = b.target;
 	memcpy(m->tag_key, b.tag_key, sizeof(m->tag_key));

@@ -251,26 +251,25 @@ bool wire_put_push_ack(struct wire_buf *out, const struct wire_push_ack *m)
 int wire_get_push_ack(struct wire_view body, struct wire_push_ack *m)
 {
 	struct push_ack_bytes b;
-	uint32_t rest, want;
+	uint32_t want;
+	int drop;
 
 	if (body.len < sizeof(b))
 		return CTR_DROP_SHORT;
 	memcpy(&b, body.p, sizeof(b));
 	if (!push_ack_valid(b.accepted, b.retryable, b.dropped) || b.zero14 != 0)
 		return CTR_DROP_FIELD;
-	rest = body.len - (uint32_t)sizeof(b);
 	want = 2u * ((uint32_t)b.retryable + b.dropped);
-	if (rest < want)
-		return CTR_DROP_SHORT;
-	if (rest > want)
-		return CTR_DROP_LENGTH;
+	drop = wire_rest(body, (uint32_t)sizeof(b), want);
+	if (drop != 0)
+		return drop;
 	*m = (struct wire_push_ack){
 		.push_id = b.push_id,
 		.push_gen = b.push_gen,
 		.accepted = b.accepted,
 		.retryable = b.retryable,
 		.dropped = b.dropped,
-		.positions = {.p = body.p + sizeof(b), .len = rest},
+		.positions = {.p = body.p + sizeof(b), .len = want},
 	};
 	return 0;
 }
@@ -312,23 +311,21 @@ bool wire_put_receipt(struct wire_buf *out, const struct wire_receipt *m)
 int wire_get_receipt(struct wire_view body, struct wire_receipt *m)
 {
 	struct receipt_bytes b;
-	uint32_t rest;
+	int drop;
 
 	if (body.len < sizeof(b))
 		return CTR_DROP_SHORT;
 	memcpy(&b, body.p, sizeof(b));
 	if (!receipt_valid(b.first, b.bytes) || b.zero12 != 0)
 		return CTR_DROP_FIELD;
-	rest = body.len - (uint32_t)sizeof(b);
-	if (rest < b.bytes)
-		return CTR_DROP_SHORT;
-	if (rest > b.bytes)
-		return CTR_DROP_LENGTH;
+	drop = wire_rest(body, (uint32_t)sizeof(b), b.bytes);
+	if (drop != 0)
+		return drop;
 	*m = (struct wire_receipt){
 		.push_id = b.push_id,
 		.push_gen = b.push_gen,
 		.first = b.first,
-		.bits = {.p = body.p + sizeof(b), .len = rest},
+		.bits = {.p = body.p + sizeof(b), .len = b.bytes},
 	};
 	return 0;
 }

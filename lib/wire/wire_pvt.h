@@ -42,6 +42,14 @@ static inline uint8_t *wire_copy(uint8_t *at, const void *from, uint32_t bytes)
 	return at + bytes;
 }
 
+// Does the body hold `want` bytes behind its fixed part, and no more? Returns: 0 or the drop counter.
+static inline int wire_rest(struct wire_view body, uint32_t fixed, uint32_t want)
+{
+	const uint32_t rest = body.len - fixed;
+
+	return rest < want ? CTR_DROP_SHORT : rest > want ? CTR_DROP_LENGTH : 0;
+}
+
 static inline bool wire_all_zero(const uint8_t *p, uint32_t bytes)
 {
 	uint64_t any = 0, word;

@@ -381,24 +381,22 @@ bool wire_put_announce_ack(struct wire_buf *out, const struct wire_announce_ack 
 int wire_get_announce_ack(struct wire_view body, struct wire_announce_ack *m)
 {
 	struct announce_ack_bytes b;
-	uint32_t rest;
+	int drop;
 
 	if (body.len < sizeof(b))
 		return CTR_DROP_SHORT;
 	memcpy(&b, body.p, sizeof(b));
-	rest = body.len - (uint32_t)sizeof(b);
 	if (b.status >= WIRE_STATUS_COUNT || b.listed > b.rejected || b.zero22 != 0)
 		return CTR_DROP_FIELD;
-	if (rest < b.listed * REJECT_BYTES)
-		return CTR_DROP_SHORT;
-	if (rest > b.listed * REJECT_BYTES)
-		return CTR_DROP_LENGTH;
+	drop = wire_rest(body, (uint32_t)sizeof(b), b.listed * REJECT_BYTES);
+	if (drop != 0)
+		return drop;
 	*m = (struct wire_announce_ack){
 		.stream_seq = b.stream_seq,
 		.next_expected = b.next_expected,
 		.status = b.status,
 		.rejected = b.rejected,
-		.rejects = {.p = body.p + sizeof(b), .len = rest},
+		.rejects = {.p = body.p + sizeof(b), .len = b.listed * REJECT_BYTES},
 	};
 	return 0;
 }

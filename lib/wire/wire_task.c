@@ -150,7 +150,8 @@ int wire_get_task(struct wire_view body, struct wire_task *m)
 {
 	struct task_bytes b;
 	const uint8_t *at;
-	uint32_t rest, want;
+	uint32_t want;
+	int drop;
 
 	if (body.len < sizeof(b))
 		return CTR_DROP_SHORT;
@@ -158,12 +159,10 @@ int wire_get_task(struct wire_view body, struct wire_task *m)
 	if (!task_valid(&b))
 		return CTR_DROP_FIELD;
 	at = body.p + sizeof(b);
-	rest = body.len - (uint32_t)sizeof(b);
 	want = (uint32_t)b.channel_len + b.from_len + b.payload_bytes + b.uid_bytes;
-	if (rest < want)
-		return CTR_DROP_SHORT;
-	if (rest > want)
-		return CTR_DROP_LENGTH;
+	drop = wire_rest(body, (uint32_t)sizeof(b), want);
+	if (drop != 0)
+		return drop;
 	*m = (struct wire_task){
 		.task_id = b.task_id,
 		.message_id = b.message_id,
