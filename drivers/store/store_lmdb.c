@@ -22,16 +22,6 @@
 #define NFS_MAGIC 0x6969
 #define FULL_BYTES (1u << 20)  // free bytes below which a failed write is taken for want of room
 
-static const char *const table_name[STORE_TABLES] = {
-	[STORE_T_META] = "meta",
-	[STORE_T_CHANNEL] = "channel",
-	[STORE_T_MEMBER] = "member",
-	[STORE_T_JOURNAL] = "journal",
-	[STORE_T_DEDUP] = "dedup",
-	[STORE_T_STAGE] = "stage",
-	[STORE_T_RUNTIME] = "runtime",
-};
-
 static _Thread_local char why_text[WHY_BYTES];
 
 int lmdb_fail(const char **why, int rc, const char *dir, const char *what, const char *reason)
@@ -210,9 +200,10 @@ static int open_tables(struct store_lmdb *db, const char *dir, const char **why)
 	if (rc != 0)
 		return lmdb_fail(why, lmdb_errno(rc), dir, "cannot begin", mdb_strerror(rc));
 	for (uint32_t t = 0; rc == 0 && t < STORE_TABLES; t++) {
-		rc = mdb_dbi_open(txn, table_name[t], db->writer ? MDB_CREATE : 0, &db->dbi[t]);
+		rc = mdb_dbi_open(txn, store_table_name((enum store_table)t),
+			db->writer ? MDB_CREATE : 0, &db->dbi[t]);
 		if (rc != 0)
-			lmdb_fail(why, 0, dir, table_name[t],
+			lmdb_fail(why, 0, dir, store_table_name((enum store_table)t),
 				rc == MDB_NOTFOUND ? "no such table yet" : mdb_strerror(rc));
 	}
 	if (rc != 0) {

@@ -183,6 +183,9 @@ enum store_table {
 	STORE_T_RUNTIME,  // channel runtime meta, nodes, slots
 	STORE_TABLES
 };
+// Its name, in messages and in files: never another one.
+const char *store_table_name(enum store_table table);
+
 struct store_backend_ops {
 	// 0 and a view valid until the next write or end; -ENOENT; other -errno: fault.
 	int (*get)(void *tx, enum store_table t, struct store_bytes key, struct store_bytes *value);

@@ -23,13 +23,9 @@ static int row_set(struct store_apply *a, uint8_t kind, const struct channel_key
 	if (rc == 0)
 		rc = tx_put(a->tx, STORE_T_RUNTIME, key, bytes_of(body, (uint32_t)len));
 	if (rc == 0)
-		rc = journal_put(a, &delta);
+		rc = delta_publish(a, &delta, r);
 	if (rc != 0)
 		return rc;
-	if (a->on_delta != NULL)
-		a->on_delta(a->ctx, &delta);
-	r->code = STORE_R_OK;
-	r->commit = delta.commit;
 	r->changed = 1;
 	return 0;
 }

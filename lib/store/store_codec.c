@@ -16,6 +16,21 @@
 #define CODEC_VERSION 1u
 #define FLAGS_ALL 0x1fu
 
+const char *store_table_name(enum store_table table)
+{
+	static const char *const name[STORE_TABLES] = {
+		[STORE_T_META] = "meta",
+		[STORE_T_CHANNEL] = "channel",
+		[STORE_T_MEMBER] = "member",
+		[STORE_T_JOURNAL] = "journal",
+		[STORE_T_DEDUP] = "dedup",
+		[STORE_T_STAGE] = "stage",
+		[STORE_T_RUNTIME] = "runtime",
+	};
+
+	return (uint32_t)table < STORE_TABLES ? name[table] : "unknown";
+}
+
 const char *store_result_name(enum store_result_code code)
 {
 	static const char *const name[] = {

@@ -48,7 +48,7 @@ void delta_uid(void *apply, struct id_view uid)
 	a->delta_uids++;
 }
 
-int journal_put(struct store_apply *a, const struct store_delta *delta)
+static int journal_put(struct store_apply *a, const struct store_delta *delta)
 {
 	uint8_t k[8];
 	const int len = store_delta_encode(delta, a->scratch, SCRATCH_BYTES);
@@ -64,6 +64,19 @@ int journal_put(struct store_apply *a, const struct store_delta *delta)
 		rc = tx_del(a->tx, STORE_T_JOURNAL, bytes_of(k, 8));
 	}
 	return rc;
+}
+
+int delta_publish(struct store_apply *a, const struct store_delta *delta, struct store_result *r)
+{
+	const int rc = journal_put(a, delta);
+
+	if (rc != 0)
+		return rc;
+	if (a->on_delta != NULL)
+		a->on_delta(a->ctx, delta);
+	r->code = STORE_R_OK;
+	r->commit = delta->commit;
+	return 0;
 }
 
 int delta_finish(struct store_apply *a, struct store_chan *chan, uint8_t kind, uint8_t list,
@@ -91,13 +104,9 @@ int delta_finish(struct store_apply *a, struct store_chan *chan, uint8_t kind, u
 	int rc = chan_save(a->tx, chan);
 
 	if (rc == 0)
-		rc = journal_put(a, &delta);
+		rc = delta_publish(a, &delta, r);
 	if (rc != 0)
 		return rc;
-	if (a->on_delta != NULL)
-		a->on_delta(a->ctx, &delta);
-	r->code = STORE_R_OK;
-	r->commit = delta.commit;
 	r->smv = chan->smv;
 	r->changed = (uint32_t)changed;
 	return 0;

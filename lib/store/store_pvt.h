@@ -304,7 +304,8 @@ static inline bool rows_spread(
 void delta_begin(struct store_apply *a, const struct store_chan *chan);
 void delta_uid(void *apply, struct id_view uid);
 // Keeps an encoded delta, and lets go of the oldest.
-int journal_put(struct store_apply *a, const struct store_delta *delta);
+// Journals a change, tells the subscriber, and says OK.
+int delta_publish(struct store_apply *a, const struct store_delta *delta, struct store_result *r);
 int delta_finish(struct store_apply *a, struct store_chan *chan, uint8_t kind, uint8_t list,
 	uint64_t changed, struct store_result *r);
 

@@ -24,21 +24,6 @@ struct verify {
 	uint64_t smv_sum, dedup_orders;
 };
 
-const char *store_table_name(enum store_table table)
-{
-	static const char *const name[STORE_TABLES] = {
-		[STORE_T_META] = "meta",
-		[STORE_T_CHANNEL] = "channel",
-		[STORE_T_MEMBER] = "member",
-		[STORE_T_JOURNAL] = "journal",
-		[STORE_T_DEDUP] = "dedup",
-		[STORE_T_STAGE] = "stage",
-		[STORE_T_RUNTIME] = "runtime",
-	};
-
-	return (uint32_t)table < STORE_TABLES ? name[table] : "unknown";
-}
-
 static int wrong(struct verify *v, enum store_table t, struct store_bytes key, const char *what)
 {
 	v->fault->what = what;

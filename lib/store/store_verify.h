@@ -32,4 +32,3 @@ struct store_fault {
 // Fills `out` as far as it got. Returns: 0 all is well; -EUCLEAN with `fault`; -ENOENT: not formatted;
 // -ENOMEM; other -errno of the backend.
 int store_verify(struct store_tx *tx, struct store_inspection *out, struct store_fault *fault);
-const char *store_table_name(enum store_table table);
