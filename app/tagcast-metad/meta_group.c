@@ -3,7 +3,6 @@
 // the loop; opening blocks, before it runs.
 #include <ctype.h>
 #include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,28 +90,16 @@ static int read_key(const char *path, uint8_t key[RAFT_KEY_BYTES])
 // A name becomes an address once, here: the group keeps literals. Returns: 0 or an exit code.
 static int resolve(const char *what, const char *text, char out[CONS_ADDRESS_MAX])
 {
-	const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
-	const char *colon = strrchr(text, ':');
-	char host[CONF_PATH_MAX], ip[NI_MAXHOST];
-	struct addrinfo *found = NULL;
-	int rc;
+	const char *why = "";
 
 	out[0] = '\0';
 	if (text[0] == '\0')
 		return 0;
-	snprintf(host, sizeof(host), "%.*s", (int)(colon - text), text);
-	rc = getaddrinfo(host, NULL, &hints, &found);
-	if (rc == 0)
-		rc = getnameinfo(
-			found->ai_addr, found->ai_addrlen, ip, sizeof(ip), NULL, 0, NI_NUMERICHOST);
-	if (found != NULL)
-		freeaddrinfo(found);
-	if (rc != 0) {
+	if (raft_cons_resolve(text, out, &why) != 0) {
 		LOG(LOG_ERROR, "raft", "RAFT_ADDRESS", "%s: cannot look up %s: %s", what, text,
-			gai_strerror(rc));
+			why);
 		return META_EXIT_ADDRESS;
 	}
-	snprintf(out, CONS_ADDRESS_MAX, "%.40s%.6s", ip, colon);
 	return 0;
 }
 

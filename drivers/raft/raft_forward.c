@@ -54,6 +54,19 @@ static uint32_t count(const struct raft_peers *p, enum side_type type)
 	return n;
 }
 
+// Sends what was accounted for at the head of the list. Returns: CONS_OK; CONS_BUSY: it is forgotten again.
+static enum cons_status forward_send(struct raft_peers *p, struct forward *f, uint64_t token,
+	struct side_conn *conn, const struct side_frame *frame)
+{
+	if (f == NULL)
+		return CONS_BUSY;
+	f->token = token;
+	if (side_send(conn, frame))
+		return CONS_OK;
+	drop(&p->forwards);
+	return CONS_BUSY;
+}
+
 enum cons_status raft_peers_propose(
 	struct raft_cons *c, const uint8_t *data, uint32_t len, uint64_t token)
 {
@@ -61,7 +74,6 @@ enum cons_status raft_peers_propose(
 	struct side_conn *conn = side_leader(p);
 	const struct side_frame frame = {
 		.type = SIDE_PROPOSE, .request = token, .life = c->life, .data = data, .len = len};
-	struct forward *f;
 
 	if (len > ENTRY_BYTES_MAX)
 		return CONS_TOO_LARGE;
@@ -69,14 +81,8 @@ enum cons_status raft_peers_propose(
 		return CONS_NOT_LEADER;
 	if (count(p, SIDE_PROPOSE) >= FORWARD_PROPOSALS_MAX)
 		return CONS_BUSY;
-	f = forward_new(p, SIDE_PROPOSE, token, conn, FORWARD_NS);
-	if (f == NULL)
-		return CONS_BUSY;
-	f->token = token;
-	if (side_send(conn, &frame))
-		return CONS_OK;
-	drop(&p->forwards);
-	return CONS_BUSY;
+	return forward_send(
+		p, forward_new(p, SIDE_PROPOSE, token, conn, FORWARD_NS), token, conn, &frame);
 }
 
 enum cons_status raft_peers_barrier(struct raft_cons *c, uint64_t token)
@@ -84,20 +90,13 @@ enum cons_status raft_peers_barrier(struct raft_cons *c, uint64_t token)
 	struct raft_peers *p = c->peers;
 	struct side_conn *conn = side_leader(p);
 	const struct side_frame frame = {.type = SIDE_BARRIER, .request = ++p->request};
-	struct forward *f;
 
 	if (conn == NULL)
 		return CONS_NOT_LEADER;
 	if (count(p, SIDE_BARRIER) >= FORWARD_BARRIERS_MAX)
 		return CONS_BUSY;
-	f = forward_new(p, SIDE_BARRIER, frame.request, conn, FORWARD_NS);
-	if (f == NULL)
-		return CONS_BUSY;
-	f->token = token;
-	if (side_send(conn, &frame))
-		return CONS_OK;
-	drop(&p->forwards);
-	return CONS_BUSY;
+	return forward_send(p, forward_new(p, SIDE_BARRIER, frame.request, conn, FORWARD_NS), token,
+		conn, &frame);
 }
 
 bool forward_change(struct raft_peers *p, const struct cons_change *change, uint64_t life,
