@@ -122,16 +122,35 @@ int tool_answer_exit(const json_t *answer, const char *prefix)
 	return code != NULL ? TOOL_DATA : TOOL_INTERNAL;
 }
 
-// Ask, print. Only tables take `--limit`, `--skip` and `--all`: elsewhere they mean nothing and are left out.
-static int ask(const struct tool *tool, const char *socket_name, const char *cmd, bool table)
+int tool_ask(const struct tool *tool, const char *socket_name, json_t *request,
+	void (*print)(const struct tool *tool, const json_t *answer))
 {
-	json_t *request = json_pack("{s:s}", "cmd", cmd), *answer;
-	int rc = TOOL_OK, fd = tool_connect(tool, socket_name, &rc);
+	int rc = TOOL_OK;
+	const int fd = tool_connect(tool, socket_name, &rc);
+	json_t *answer;
 
 	if (fd < 0) {
 		json_decref(request);
 		return rc;
 	}
+	answer = tool_call(tool, fd, request, &rc);
+	if (answer != NULL) {
+		rc = tool_answer_exit(answer, NULL);
+		if (rc == TOOL_OK && print != NULL)
+			print(tool, answer);
+		else if (rc == TOOL_OK)
+			tool_print(tool, answer, true);
+		json_decref(answer);
+	}
+	close(fd);
+	return rc;
+}
+
+// Ask, print. Only tables take `--limit`, `--skip` and `--all`: elsewhere they mean nothing and are left out.
+static int ask(const struct tool *tool, const char *socket_name, const char *cmd, bool table)
+{
+	json_t *request = json_pack("{s:s}", "cmd", cmd);
+
 	if (table && tool->limit != 0)
 		json_object_set_new(request, "limit", json_integer((json_int_t)tool->limit));
 	if (table && tool->skip != 0)
@@ -140,15 +159,7 @@ static int ask(const struct tool *tool, const char *socket_name, const char *cmd
 		json_object_set_new(request, "all", json_true());
 	if (table && tool->window != 0)
 		json_object_set_new(request, "window", json_integer((json_int_t)tool->window));
-	answer = tool_call(tool, fd, request, &rc);
-	if (answer != NULL) {
-		rc = tool_answer_exit(answer, NULL);
-		if (rc == TOOL_OK)
-			tool_print(tool, answer, true);
-		json_decref(answer);
-	}
-	close(fd);
-	return rc;
+	return tool_ask(tool, socket_name, request, NULL);
 }
 
 static int show(const struct tool *tool, int argc, char **argv)

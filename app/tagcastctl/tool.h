@@ -54,6 +54,10 @@ int tool_connect(const struct tool *tool, const char *socket_name, int *exit_cod
 // Sends one request and gives the answer, whatever it is. Owns: takes over `request`.
 // Returns: the answer, or NULL with *exit_code set and the reason said.
 json_t *tool_call(const struct tool *tool, int fd, json_t *request, int *exit_code);
+// Connects, sends one request, prints the answer (tool_print when `print` is NULL) or says what is wrong.
+// Owns: takes over `request`. Returns: the exit code.
+int tool_ask(const struct tool *tool, const char *socket_name, json_t *request,
+	void (*print)(const struct tool *tool, const json_t *answer));
 // The exit code an answer calls for; says the error, prefixed, when there is one.
 int tool_answer_exit(const json_t *answer, const char *prefix);
 // "2" or "group" to 2. Returns: 1..12, or -1.

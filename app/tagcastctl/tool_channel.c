@@ -150,8 +150,8 @@ static void print_mutation(const struct tool *tool, const json_t *answer)
 
 static int mutate(const struct tool *tool, const struct verb *verb, int argc, char **argv)
 {
-	json_t *request = json_pack("{s:s}", "cmd", verb->cmd), *answer;
-	int fd = -1, rc;
+	json_t *request = json_pack("{s:s}", "cmd", verb->cmd);
+	int rc;
 
 	if (argc < 2) {
 		tool_error("channel %s TYPE CHANNEL%s", verb->name,
@@ -162,21 +162,11 @@ static int mutate(const struct tool *tool, const struct verb *verb, int argc, ch
 	rc = add_channel(request, argv);
 	if (rc == TOOL_OK)
 		rc = add_arguments(tool, verb, request, argc, argv);
-	if (rc == TOOL_OK)
-		fd = tool_connect(tool, TOOL_META, &rc);
-	if (fd < 0) {
+	if (rc != TOOL_OK) {
 		json_decref(request);
 		return rc;
 	}
-	answer = tool_call(tool, fd, request, &rc);
-	if (answer != NULL) {
-		rc = tool_answer_exit(answer, NULL);
-		if (rc == TOOL_OK)
-			print_mutation(tool, answer);
-		json_decref(answer);
-	}
-	close(fd);
-	return rc;
+	return tool_ask(tool, TOOL_META, request, print_mutation);
 }
 
 static void print_page(const struct tool *tool, const json_t *answer, bool first)

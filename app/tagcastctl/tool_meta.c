@@ -73,25 +73,9 @@ static bool add_argument(const struct tool *tool, const struct meta_verb *verb, 
 
 static int ask_meta(struct tool *tool, const struct meta_verb *verb, json_t *request)
 {
-	json_t *answer;
-	int rc = TOOL_OK, fd;
-
 	if (verb->is_long && !tool->timeout_given)
 		tool->timeout_ms = LONG_TIMEOUT_MS;
-	fd = tool_connect(tool, TOOL_META, &rc);
-	if (fd < 0) {
-		json_decref(request);
-		return rc;
-	}
-	answer = tool_call(tool, fd, request, &rc);
-	if (answer != NULL) {
-		rc = tool_answer_exit(answer, NULL);
-		if (rc == TOOL_OK)
-			tool_print(tool, answer, true);
-		json_decref(answer);
-	}
-	close(fd);
-	return rc;
+	return tool_ask(tool, TOOL_META, request, NULL);
 }
 
 static const char usage[] = "meta status | members | bootstrap | join --via ADDRESS:PORT | promote "

@@ -79,27 +79,39 @@ static json_t *files_json(const struct raft_cons_files *files)
 		"role", "address", "rows", rows);
 }
 
+static void print_files(const struct tool *tool, const struct raft_cons_files *files)
+{
+	json_t *answer = files_json(files);
+
+	tool_print(tool, answer, true);
+	json_decref(answer);
+}
+
 static void raft_folder(const char *folder, char *out, size_t size)
 {
 	snprintf(out, size, "%s/raft", folder);
 }
 
+// Returns: TOOL_OK with `dir` and `files`, or the exit code, the reason said.
+static int inspect(const char *folder, char *dir, size_t size, struct raft_cons_files *files)
+{
+	enum raft_cons_refusal refusal;
+	const char *why = "";
+
+	raft_folder(folder, dir, size);
+	refusal = raft_cons_inspect(dir, files, &why);
+	return refusal == RAFT_REFUSED_NOT ? TOOL_OK : refused(folder, refusal, why);
+}
+
 int tool_inspect_folder(const struct tool *tool, const char *folder)
 {
 	struct raft_cons_files files;
-	enum raft_cons_refusal refusal;
-	const char *why = "";
 	char dir[1024];
-	json_t *answer;
+	const int rc = inspect(folder, dir, sizeof(dir), &files);
 
-	raft_folder(folder, dir, sizeof(dir));
-	refusal = raft_cons_inspect(dir, &files, &why);
-	if (refusal != RAFT_REFUSED_NOT)
-		return refused(folder, refusal, why);
-	answer = files_json(&files);
-	tool_print(tool, answer, true);
-	json_decref(answer);
-	return TOOL_OK;
+	if (rc == TOOL_OK)
+		print_files(tool, &files);
+	return rc;
 }
 
 // --- verify -------------------------------------------------------------------------------------------------
@@ -279,16 +291,12 @@ int tool_recover_folder(const struct tool *tool, const char *folder)
 	enum raft_cons_refusal refusal;
 	const char *why = "";
 	char dir[1024];
-	json_t *answer;
+	const int rc = inspect(folder, dir, sizeof(dir), &files);
 
-	raft_folder(folder, dir, sizeof(dir));
-	refusal = raft_cons_inspect(dir, &files, &why);
-	if (refusal != RAFT_REFUSED_NOT)
-		return refused(folder, refusal, why);
+	if (rc != TOOL_OK)
+		return rc;
 	if (!tool->confirm) {
-		answer = files_json(&files);
-		tool_print(tool, answer, true);
-		json_decref(answer);
+		print_files(tool, &files);
 		fputs(explain, stderr);
 		return TOOL_USAGE;
 	}
@@ -302,8 +310,6 @@ int tool_recover_folder(const struct tool *tool, const char *folder)
 	refusal = raft_cons_recover(&params, &files, &why);
 	if (refusal != RAFT_REFUSED_NOT)
 		return refused(folder, refusal, why);
-	answer = files_json(&files);
-	tool_print(tool, answer, true);
-	json_decref(answer);
+	print_files(tool, &files);
 	return TOOL_OK;
 }
