@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-// Splits members by owner node, and keeps one body per node through edits. Control core.
-// One file because building and editing share the grouping by owner and the making of bodies, and
-// neither is of use without the other.
+// Splits members by owner node, one body per node; tag_part_edit.c keeps them through edits. Control core.
 #include "tag_part.h"
 
 #include <errno.h>
@@ -10,24 +8,8 @@
 
 #include "tag_part_pvt.h"
 
-#define OWNERS_MAX (TOPOLOGY_SLOTS_MAX + 1)  // a slot has one leader; and the node itself
-
-// Members or edits of one owner node.
-struct group {
-	uint64_t node;
-	uint32_t count;
-	uint32_t from;  // of its list
-};
-
-struct owners {
-	uint32_t count;
-	struct group group[OWNERS_MAX];  // ascending by node
-};
-
 // Slot and owner of a UID. Returns: 0; -EAGAIN: unknown.
-static int owner_of(const struct tag_space *space, const struct topology *t, uint32_t uid,
-	uint32_t *slot, uint64_t *node) CONTROL_ONLY;
-static int owner_of(const struct tag_space *space, const struct topology *t, uint32_t uid,
+int tag_owner_of(const struct tag_space *space, const struct topology *t, uint32_t uid,
 	uint32_t *slot, uint64_t *node)
 {
 	const struct topology_slot *s;
@@ -56,9 +38,7 @@ static struct group *group_of(struct owners *o, uint64_t node)
 }
 
 // Sorts `uid` by owner node into `out`. Returns: 0; -EAGAIN.
-static int split(const struct tag_space *space, const struct topology *t, const uint32_t *uid,
-	uint32_t count, uint32_t *out, struct owners *o) CONTROL_ONLY;
-static int split(const struct tag_space *space, const struct topology *t, const uint32_t *uid,
+int tag_owners_split(const struct tag_space *space, const struct topology *t, const uint32_t *uid,
 	uint32_t count, uint32_t *out, struct owners *o)
 {
 	uint32_t from = 0, slot;
@@ -66,7 +46,7 @@ static int split(const struct tag_space *space, const struct topology *t, const 
 
 	o->count = 0;
 	for (uint32_t i = 0; i < count; i++) {
-		if (owner_of(space, t, uid[i], &slot, &node) != 0)
+		if (tag_owner_of(space, t, uid[i], &slot, &node) != 0)
 			return -EAGAIN;
 		group_of(o, node)->count++;
 	}
@@ -78,22 +58,21 @@ static int split(const struct tag_space *space, const struct topology *t, const 
 	for (uint32_t i = 0; i < count; i++) {
 		struct group *g;
 
-		(void)owner_of(space, t, uid[i], &slot, &node);
+		(void)tag_owner_of(space, t, uid[i], &slot, &node);
 		g = group_of(o, node);
 		out[g->from + g->count++] = uid[i];
 	}
 	return 0;
 }
 
-static void refs_drop(struct tag_space *space, const uint32_t *uid, uint32_t count) CONTROL_ONLY;
-static void refs_drop(struct tag_space *space, const uint32_t *uid, uint32_t count)
+void tag_refs_drop(struct tag_space *space, const uint32_t *uid, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
 		presence_uid_drop(space->presence, TAG_UID(uid[i]), space->now_ns);
 }
 
 // The reference of the slots that hold members; `node` 0: of all of them, else of its own.
-static int ref_of(const struct tag_parts *p, const struct topology *t, uint64_t node,
+int tag_parts_ref(const struct tag_parts *p, const struct topology *t, uint64_t node,
 	struct topology_ref *ref)
 {
 	topology_ref_begin(ref, t);
@@ -136,7 +115,7 @@ static void history_note(struct tag_history *h, uint64_t body_version, uint64_t 
 }
 
 // A body over a tag just made; `history` NULL: a line of its own. Returns: NULL: no memory; `tag` stays.
-static struct tag_body *body_make(const struct tag_space *space, uint64_t node, struct tag *tag,
+struct tag_body *tag_body_make(const struct tag_space *space, uint64_t node, struct tag *tag,
 	struct tag_history *history, uint64_t version)
 {
 	const uint32_t size = space->steps_max + 1;
@@ -167,7 +146,7 @@ struct tag_body *tag_parts_find(const struct tag_parts *parts, uint64_t node)
 	return NULL;
 }
 
-static struct tag_parts *parts_make(uint64_t self, uint32_t bodies)
+struct tag_parts *tag_parts_make(uint64_t self, uint32_t bodies)
 {
 	struct tag_parts *p = calloc(1, sizeof(*p) + bodies * sizeof(struct tag_body *));
 
@@ -176,9 +155,8 @@ static struct tag_parts *parts_make(uint64_t self, uint32_t bodies)
 	return p;
 }
 
-// Gives up what a failed call made; references go with the tags.
-static void parts_undo(struct tag_space *space, struct tag_parts *p) CONTROL_ONLY;
-static void parts_undo(struct tag_space *space, struct tag_parts *p)
+// Also of what a failed call made; references go with the tags.
+void tag_parts_retire(struct tag_space *space, struct tag_parts *p)
 {
 	for (uint32_t i = 0; i < p->count; i++)
 		tag_body_drop(space, p->body[i]);
@@ -187,8 +165,7 @@ static void parts_undo(struct tag_space *space, struct tag_parts *p)
 	free(p);
 }
 
-static int targets_make(struct tag_space *space, struct tag_parts *p) CONTROL_ONLY;
-static int targets_make(struct tag_space *space, struct tag_parts *p)
+int tag_targets_make(struct tag_space *space, struct tag_parts *p)
 {
 	struct tag_targets *targets;
 	uint32_t count = 0;
@@ -240,7 +217,8 @@ static void slots_count(struct tag_space *space, const struct topology *t, struc
 				uint32_t slot;
 				uint64_t node;
 
-				if (owner_of(space, t, tag->chunk[c]->uid[i], &slot, &node) == 0)
+				if (tag_owner_of(space, t, tag->chunk[c]->uid[i], &slot, &node) ==
+					0)
 					p->slot_members[slot]++;
 			}
 	}
@@ -254,7 +232,7 @@ static void slots_mark(const struct build *b, uint32_t count, struct tag_parts *
 		uint32_t slot;
 		uint64_t node;
 
-		if (owner_of(b->space, b->t, b->uid[i], &slot, &node) == 0)
+		if (tag_owner_of(b->space, b->t, b->uid[i], &slot, &node) == 0)
 			p->slot_members[slot] = 1;
 	}
 }
@@ -267,21 +245,21 @@ static int group_build(struct build *b, struct tag_parts *p, const struct group 
 	const bool own = g->node == p->self;
 	struct tag_body *body;
 	struct tag *tag;
-	int rc = ref_of(p, b->t, own ? 0 : g->node, &b->ref);
+	int rc = tag_parts_ref(p, b->t, own ? 0 : g->node, &b->ref);
 
 	if (rc == 0 && own && b->before != NULL)
 		tag = tag_rebuild(b->space, b->before, uid, g->count, b->smv, &b->ref);
 	else
 		tag = rc != 0 ? NULL : tag_build(b->space, uid, g->count, b->smv, &b->ref);
 	if (tag == NULL) {
-		refs_drop(b->space, uid, g->count);
+		tag_refs_drop(b->space, uid, g->count);
 		return rc != 0 ? rc : -ENOMEM;
 	}
 	if (own) {
 		p->local = tag;
 		return 0;
 	}
-	body = body_make(b->space, g->node, tag, NULL, b->version);
+	body = tag_body_make(b->space, g->node, tag, NULL, b->version);
 	if (body == NULL) {
 		tag_retire(b->space, tag);
 		return -ENOMEM;
@@ -299,9 +277,9 @@ static int all_build(struct build *b, uint64_t self, uint32_t count, struct tag_
 	int rc = 0;
 
 	group_of(o, self);  // the local body is there without members too
-	p = parts_make(self, o->count);
+	p = tag_parts_make(self, o->count);
 	if (p == NULL) {
-		refs_drop(b->space, b->uid, count);
+		tag_refs_drop(b->space, b->uid, count);
 		return -ENOMEM;
 	}
 	slots_mark(b, count, p);
@@ -313,12 +291,13 @@ static int all_build(struct build *b, uint64_t self, uint32_t count, struct tag_
 			if (rc == 0)
 				rc = group_build(b, p, &o->group[g]);
 			else
-				refs_drop(b->space, b->uid + o->group[g].from, o->group[g].count);
+				tag_refs_drop(
+					b->space, b->uid + o->group[g].from, o->group[g].count);
 		}
 	if (rc == 0)
-		rc = targets_make(b->space, p);
+		rc = tag_targets_make(b->space, p);
 	if (rc != 0) {
-		parts_undo(b->space, p);
+		tag_parts_retire(b->space, p);
 		return rc;
 	}
 	slots_count(b->space, b->t, p);
@@ -344,10 +323,10 @@ static int build(struct tag_space *space, const struct topology *t, uint64_t sel
 		b->uid = sorted;
 		b->smv = smv;
 		b->version = before == NULL ? 1 : before->fence.version + 1;
-		rc = split(space, t, uid, count, sorted, &b->owners);
+		rc = tag_owners_split(space, t, uid, count, sorted, &b->owners);
 	}
 	if (rc != 0)
-		refs_drop(space, uid, count);
+		tag_refs_drop(space, uid, count);
 	else
 		rc = all_build(b, self, count, made);
 	free(sorted);
@@ -387,255 +366,7 @@ uint32_t tag_parts_gather(struct tag_space *space, const struct tag_parts *parts
 	return n;
 }
 
-// --- edit ---------------------------------------------------------------------------------------------
-
-#define ADDED TAG_DENIED  // of an entry of `touched`
-
-enum { LISTS = 4 };  // add, remove, deny_set, deny_clear
-
-struct edit {
-	struct tag_space *space;
-	const struct topology *t;
-	struct tag_parts *old, *made;
-	uint32_t *list[LISTS];  // each by owner
-	struct owners owners[LISTS];
-	uint32_t *touched;  // what is added or removed, sorted; ADDED says which
-	uint32_t touches;
-	uint64_t smv, version;
-	struct topology_ref ref;
-};
-
-// What of the lists is of one node.
-static struct tag_edit edit_of(const struct edit *e, uint64_t node)
-{
-	const uint32_t *list[LISTS] = {NULL};
-	uint32_t count[LISTS] = {0};
-
-	for (uint32_t k = 0; k < LISTS; k++)
-		for (uint32_t g = 0; g < e->owners[k].count; g++)
-			if (e->owners[k].group[g].node == node) {
-				list[k] = e->list[k] + e->owners[k].group[g].from;
-				count[k] = e->owners[k].group[g].count;
-			}
-	return (struct tag_edit){
-		.add = list[0],
-		.remove = list[1],
-		.deny_set = list[2],
-		.deny_clear = list[3],
-		.adds = count[0],
-		.removes = count[1],
-		.deny_sets = count[2],
-		.deny_clears = count[3],
-		.smv = e->smv,
-	};
-}
-
-static bool edits_nothing(const struct tag_edit *e)
-{
-	return e->adds + e->removes + e->deny_sets + e->deny_clears == 0;
-}
-
-// Copies the lists, sorted by owner. Returns: 0; -EAGAIN; -ENOMEM.
-static int lists_split(struct edit *e, const struct tag_edit *edit) CONTROL_ONLY;
-static int lists_split(struct edit *e, const struct tag_edit *edit)
-{
-	const uint32_t *const from[LISTS] = {
-		edit->add, edit->remove, edit->deny_set, edit->deny_clear};
-	const uint32_t count[LISTS] = {
-		edit->adds, edit->removes, edit->deny_sets, edit->deny_clears};
-
-	for (uint32_t k = 0; k < LISTS; k++) {
-		int rc;
-
-		e->list[k] = malloc(((size_t)count[k] + 1) * sizeof(uint32_t));
-		if (e->list[k] == NULL)
-			return -ENOMEM;
-		rc = split(e->space, e->t, from[k], count[k], e->list[k], &e->owners[k]);
-		if (rc != 0)
-			return rc;
-	}
-	e->touched = malloc(2 * ((size_t)edit->adds + edit->removes + 1) * sizeof(uint32_t));
-	if (e->touched == NULL)
-		return -ENOMEM;
-	for (uint32_t k = 0; k < 2; k++)
-		for (uint32_t i = 0; i < count[k]; i++)
-			e->touched[e->touches++] = TAG_UID(from[k][i]) | (k == 0 ? ADDED : 0);
-	tag_sort(e->touched, e->touched + e->touches, e->touches);
-	return 0;
-}
-
-// Whether a UID was a member, by the bodies before.
-static bool was_member(const struct edit *e, uint32_t uid, uint64_t node) CONTROL_ONLY;
-static bool was_member(const struct edit *e, uint32_t uid, uint64_t node)
-{
-	const struct tag_body *const body = tag_parts_find(e->old, node);
-
-	if (node == e->old->self)
-		return tag_has(e->old->local, uid);
-	return body != NULL && tag_has(body->tag, uid);
-}
-
-// Counts members of slots as they will be, so that the references can be made before the bodies.
-static void slots_edit(struct edit *e) CONTROL_ONLY;
-static void slots_edit(struct edit *e)
-{
-	uint32_t *const members = e->made->slot_members;
-
-	memcpy(members, e->old->slot_members, sizeof(e->old->slot_members));
-	for (uint32_t i = 0, next; i < e->touches; i = next) {
-		const uint32_t uid = TAG_UID(e->touched[i]);
-		bool added = false, removed = false, before;
-		uint32_t slot;
-		uint64_t node;
-
-		for (next = i; next < e->touches && TAG_UID(e->touched[next]) == uid; next++) {
-			added = added || (e->touched[next] & ADDED) != 0;
-			removed = removed || (e->touched[next] & ADDED) == 0;
-		}
-		if (owner_of(e->space, e->t, uid, &slot, &node) != 0)
-			continue;
-		// Removal comes first, an add after it.
-		before = was_member(e, uid, node);
-		members[slot] += (uint32_t)(added || (before && !removed)) - (uint32_t)before;
-	}
-}
-
-// The next version of one node's body: shared, edited or new.
-static int body_edit(struct edit *e, uint64_t node, struct tag_body *was) CONTROL_ONLY;
-static int body_edit(struct edit *e, uint64_t node, struct tag_body *was)
-{
-	struct tag_edit lists = edit_of(e, node);
-	struct tag_body *body;
-	struct tag *tag;
-
-	if (was != NULL && edits_nothing(&lists)) {
-		was->refs++;
-		e->made->body[e->made->count++] = was;
-		return 0;
-	}
-	if (was == NULL && lists.adds == 0)
-		return 0;
-	if (ref_of(e->made, e->t, node, &e->ref) != 0)
-		return -EAGAIN;
-	lists.topology = &e->ref;
-	if (was != NULL) {
-		tag = tag_edit(e->space, was->tag, &lists);
-	} else {
-		uint32_t *const uid = e->list[0] + (lists.add - e->list[0]);
-
-		for (uint32_t i = 0; i < lists.adds; i++)
-			presence_uid_ref(e->space->presence, TAG_UID(uid[i]));
-		tag = tag_build(e->space, uid, lists.adds, e->smv, &e->ref);
-		if (tag == NULL)
-			refs_drop(e->space, uid, lists.adds);
-	}
-	if (tag == NULL)
-		return -ENOMEM;
-	body = body_make(e->space, node, tag, was == NULL ? NULL : was->history, e->version);
-	if (body == NULL) {
-		tag_retire(e->space, tag);
-		return -ENOMEM;
-	}
-	e->made->body[e->made->count++] = body;
-	return 0;
-}
-
-// Bodies of all nodes that have one or get one, ascending.
-static int bodies_edit(struct edit *e) CONTROL_ONLY;
-static int bodies_edit(struct edit *e)
-{
-	uint32_t b = 0, g = 0;
-	const struct owners *const adds = &e->owners[0];
-
-	while (b < e->old->count || g < adds->count) {
-		struct tag_body *const was = b < e->old->count ? e->old->body[b] : NULL;
-		const uint64_t added = g < adds->count ? adds->group[g].node : UINT64_MAX;
-		int rc = 0;
-
-		if (was != NULL && was->node <= added) {
-			rc = body_edit(e, was->node, was);
-			b++;
-			g += was->node == added;
-		} else {
-			if (added != e->old->self)
-				rc = body_edit(e, added, NULL);
-			g++;
-		}
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
-}
-
-static int local_edit(struct edit *e) CONTROL_ONLY;
-static int local_edit(struct edit *e)
-{
-	struct tag_edit lists = edit_of(e, e->old->self);
-
-	if (ref_of(e->made, e->t, 0, &e->ref) != 0)
-		return -EAGAIN;
-	lists.topology = &e->ref;
-	e->made->local = tag_edit(e->space, e->old->local, &lists);
-	if (e->made->local == NULL)
-		return -ENOMEM;
-	return targets_make(e->space, e->made);
-}
-
-static int edit_run(struct edit *e, const struct tag_edit *edit) CONTROL_ONLY;
-static int edit_run(struct edit *e, const struct tag_edit *edit)
-{
-	int rc = lists_split(e, edit);
-
-	if (rc != 0)
-		return rc;
-	e->made = parts_make(e->old->self, e->old->count + e->owners[0].count);
-	if (e->made == NULL)
-		return -ENOMEM;
-	slots_edit(e);
-	rc = bodies_edit(e);
-	if (rc == 0)
-		rc = local_edit(e);
-	if (rc != 0) {
-		// Bodies edited so far have ended the line of those before.
-		e->old->broken = true;
-		parts_undo(e->space, e->made);
-	}
-	return rc;
-}
-
-int tag_parts_edit(struct tag_space *space, struct tag_parts *old, const struct topology *t,
-	const struct tag_edit *edit, struct tag_parts **made)
-{
-	struct edit *e;
-	int rc;
-
-	if (old->broken || old->local->fence.version == UINT64_MAX ||
-		!topology_ref_current(tag_topology(old->local), t))
-		return -EAGAIN;
-	e = calloc(1, sizeof(*e));
-	if (e == NULL)
-		return -ENOMEM;
-	e->space = space;
-	e->t = t;
-	e->old = old;
-	e->smv = edit->smv;
-	e->version = old->local->fence.version + 1;
-	rc = edit_run(e, edit);
-	if (rc == 0)
-		*made = e->made;
-	for (uint32_t k = 0; k < LISTS; k++)
-		free(e->list[k]);
-	free(e->touched);
-	free(e);
-	return rc;
-}
-
 // --- the rest -----------------------------------------------------------------------------------------
-
-void tag_parts_retire(struct tag_space *space, struct tag_parts *parts)
-{
-	parts_undo(space, parts);
-}
 
 struct tag *tag_parts_local(const struct tag_parts *parts)
 {

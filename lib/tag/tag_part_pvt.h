@@ -34,3 +34,30 @@ struct tag_parts {
 
 struct tag_body *tag_parts_find(const struct tag_parts *parts, uint64_t node);
 void tag_body_drop(struct tag_space *space, struct tag_body *body) CONTROL_ONLY;
+
+#define OWNERS_MAX (TOPOLOGY_SLOTS_MAX + 1)  // a slot has one leader; and the node itself
+
+// Members or edits of one owner node.
+struct group {
+	uint64_t node;
+	uint32_t count;
+	uint32_t from;  // of its list
+};
+
+struct owners {
+	uint32_t count;
+	struct group group[OWNERS_MAX];  // ascending by node
+};
+
+// What building (tag_part.c) and editing (tag_part_edit.c) share; said where it is defined.
+int tag_owner_of(const struct tag_space *space, const struct topology *t, uint32_t uid,
+	uint32_t *slot, uint64_t *node) CONTROL_ONLY;
+int tag_owners_split(const struct tag_space *space, const struct topology *t, const uint32_t *uid,
+	uint32_t count, uint32_t *out, struct owners *o) CONTROL_ONLY;
+void tag_refs_drop(struct tag_space *space, const uint32_t *uid, uint32_t count) CONTROL_ONLY;
+int tag_parts_ref(const struct tag_parts *p, const struct topology *t, uint64_t node,
+	struct topology_ref *ref);
+struct tag_body *tag_body_make(const struct tag_space *space, uint64_t node, struct tag *tag,
+	struct tag_history *history, uint64_t version);
+struct tag_parts *tag_parts_make(uint64_t self, uint32_t bodies);
+int tag_targets_make(struct tag_space *space, struct tag_parts *p) CONTROL_ONLY;
