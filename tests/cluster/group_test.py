@@ -20,22 +20,15 @@ import threading
 import time
 import unittest
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../lib'))
+from meta_client import DEADLINE, Connection, wait_for  # noqa: E402
+
 METAD, CTL = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 CLUSTER = 42
-DEADLINE = 60.0
 HELLO, WELCOME, DELTA, APPLIED, LAGGED, WAIT = 1, 2, 3, 4, 5, 6
 EXIT_BUSY, EXIT_CONFIG, EXIT_DISK = 75, 78, 81
 EXIT_FOREIGN, EXIT_NEWER, EXIT_AMNESIA, EXIT_DAMAGED, EXIT_ADDRESS, EXIT_SPACE = range(90, 96)
-
-
-def wait_for(condition, what):
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        result = condition()
-        if result:
-            return result
-        time.sleep(0.01)
-    raise AssertionError('timed out: ' + what)
 
 
 def free_port():
@@ -43,37 +36,6 @@ def free_port():
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(('127.0.0.1', 0))
         return probe.getsockname()[1]
-
-
-class Connection:
-    """meta.sock: one JSON object a line."""
-
-    def __init__(self, path):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(DEADLINE)
-        try:
-            self.sock.connect(path)
-        except OSError:
-            self.sock.close()
-            raise
-        self.file = self.sock.makefile('rb', buffering=1 << 20)
-
-    def send(self, cmd, **args):
-        self.sock.sendall(json.dumps({'cmd': cmd, **args}).encode() + b'\n')
-
-    def receive(self):
-        line = self.file.readline()
-        if not line.endswith(b'\n'):
-            raise ConnectionError('closed')
-        return json.loads(line)
-
-    def call(self, cmd, **args):
-        self.send(cmd, **args)
-        return self.receive()
-
-    def close(self):
-        self.file.close()
-        self.sock.close()
 
 
 class Meta:

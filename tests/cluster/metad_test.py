@@ -18,48 +18,14 @@ import threading
 import time
 import unittest
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../lib'))
+from meta_client import DEADLINE, Connection, wait_for  # noqa: E402
+
 METAD, CTL = sys.argv[1], sys.argv[2]
 NODE, CLUSTER = 7, 42
-DEADLINE = 60.0
 HELLO, WELCOME, DELTA, APPLIED, LAGGED, WAIT = 1, 2, 3, 4, 5, 6
 CHANNEL, REMOVED, ADD, REMOVE, BULK = 1, 2, 3, 4, 5
-
-
-def wait_for(condition, what):
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        result = condition()
-        if result:
-            return result
-        time.sleep(0.005)
-    raise AssertionError('timed out: ' + what)
-
-
-class Connection:
-    """meta.sock: one JSON object a line."""
-
-    def __init__(self, path):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(DEADLINE)
-        self.sock.connect(path)
-        self.file = self.sock.makefile('rb', buffering=1 << 20)
-
-    def send(self, cmd, **args):
-        self.sock.sendall(json.dumps({'cmd': cmd, **args}).encode() + b'\n')
-
-    def receive(self):
-        line = self.file.readline()
-        if not line.endswith(b'\n'):
-            raise ConnectionError('closed')
-        return json.loads(line)
-
-    def call(self, cmd, **args):
-        self.send(cmd, **args)
-        return self.receive()
-
-    def close(self):
-        self.file.close()
-        self.sock.close()
 
 
 class Feed:

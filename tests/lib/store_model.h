@@ -13,6 +13,10 @@ struct store_model_backend {
 	void *ctx;
 };
 
+struct store_map;
+// Over a sorted map (store_model_map.c).
+struct store_model_backend store_model_on_map(struct store_map *map);
+
 struct store_model;
 
 // A store just opened, empty. Owns: the model until store_model_destroy.

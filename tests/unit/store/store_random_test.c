@@ -9,36 +9,10 @@
 #include "store_map.h"
 #include "store_model.h"
 
-static int begin(void *ctx, struct store_tx *tx)
-{
-	store_map_begin(ctx, tx);
-	return 0;
-}
-static int commit(void *ctx, struct store_tx *tx)
-{
-	store_map_commit(ctx, tx);
-	return 0;
-}
-static void abort_tx(void *ctx, struct store_tx *tx)
-{
-	store_map_abort(ctx, tx);
-}
-static int read_begin(void *ctx, struct store_tx *tx)
-{
-	store_map_read(ctx, tx);
-	return 0;
-}
-static void read_end(void *ctx, struct store_tx *tx)
-{
-	(void)ctx;
-	(void)tx;
-}
-
 static void run(uint64_t seed, uint64_t commands, struct store_model_stats *stats)
 {
 	struct store_map *map = store_map_create();
-	const struct store_model_backend backend = {
-		begin, commit, abort_tx, read_begin, read_end, map};
+	const struct store_model_backend backend = store_model_on_map(map);
 	struct store_model *model = store_model_create(&backend, seed);
 	struct store_tx tx;
 	const char *why;

@@ -107,31 +107,6 @@ static void assert_same_tables(struct store_map *a, struct store_map *b)
 
 // --- a store with something of everything -----------------------------------------------------------------
 
-static int begin(void *ctx, struct store_tx *tx)
-{
-	store_map_begin(ctx, tx);
-	return 0;
-}
-static int commit(void *ctx, struct store_tx *tx)
-{
-	store_map_commit(ctx, tx);
-	return 0;
-}
-static void abort_tx(void *ctx, struct store_tx *tx)
-{
-	store_map_abort(ctx, tx);
-}
-static int read_begin(void *ctx, struct store_tx *tx)
-{
-	store_map_read(ctx, tx);
-	return 0;
-}
-static void read_end(void *ctx, struct store_tx *tx)
-{
-	(void)ctx;
-	(void)tx;
-}
-
 static struct store_map *map;
 static struct store_model *model;
 
@@ -145,8 +120,7 @@ static int setup(void **state)
 	if (map == NULL)
 		return -1;
 
-	const struct store_model_backend backend = {
-		begin, commit, abort_tx, read_begin, read_end, map};
+	const struct store_model_backend backend = store_model_on_map(map);
 
 	model = store_model_create(&backend, 7);
 	store_map_begin(map, &tx);

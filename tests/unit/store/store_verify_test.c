@@ -248,36 +248,10 @@ static void lost_and_foreign_rows_are_found(void **state)
 
 // --- the model's states -------------------------------------------------------------------------------------
 
-static int begin(void *ctx, struct store_tx *tx)
-{
-	store_map_begin(ctx, tx);
-	return 0;
-}
-static int commit(void *ctx, struct store_tx *tx)
-{
-	store_map_commit(ctx, tx);
-	return 0;
-}
-static void abort_tx(void *ctx, struct store_tx *tx)
-{
-	store_map_abort(ctx, tx);
-}
-static int read_begin(void *ctx, struct store_tx *tx)
-{
-	store_map_read(ctx, tx);
-	return 0;
-}
-static void read_end(void *ctx, struct store_tx *tx)
-{
-	(void)ctx;
-	(void)tx;
-}
-
 static void every_state_of_a_random_run_is_sound(void **state)
 {
 	struct store_map *map = store_map_create();
-	const struct store_model_backend backend = {
-		begin, commit, abort_tx, read_begin, read_end, map};
+	const struct store_model_backend backend = store_model_on_map(map);
 	struct store_model *model = store_model_create(&backend, 31);
 	struct store_inspection i;
 	struct store_fault fault;
